@@ -1,0 +1,121 @@
+"""A recorded motion as keypoints in the world."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from mocap_data.arrays import Array, read_only
+from mocap_data.errors import InputError, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """Keypoints over time, as every reader returns them and every later stage takes them.
+
+    The world is right-handed with Z up, in metres. "X forward" names the convention for rest poses and
+    generated motion; a recording keeps the heading it was captured with, which is arbitrary.
+
+    positions: (T, M, 3) [m], world frame, read-only.
+    names: M unique keypoint names.
+    rate_hz: frames per second.
+    source: where the motion comes from (a file name or a generator).
+    licence: of the recording; "unknown" unless the one who reads it says so.
+    name: what to call the clip; becomes its group in a motion file.
+    parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not known.
+
+    Raises InputError for wrong shapes, values that are not finite, repeated names, or a rate that is not
+    positive.
+    """
+
+    positions: Array
+    names: tuple[str, ...]
+    rate_hz: float
+    source: str = "unknown"
+    licence: str = "unknown"
+    name: str = "clip"
+    parents: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
+        set_field(self, "names", tuple(str(name) for name in self.names))
+        what = f"clip {self.name!r}: positions"
+        set_field(self, "positions", read_only(self.positions, shape=f"(T, {len(self.names)}, 3)", what=what))
+        set_field(self, "rate_hz", float(self.rate_hz))
+        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
+            raise InputError(f"clip {self.name!r}: rate {self.rate_hz} Hz is not positive")
+        if not self.names:
+            raise InputError(f"clip {self.name!r} has no keypoints")
+        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        if repeated:
+            raise InputError(f"clip {self.name!r}: keypoint name {repeated[0]!r} appears more than once")
+        if self.parents is not None:
+            set_field(self, "parents", tuple(int(parent) for parent in self.parents))
+            count = len(self.names)
+            if len(self.parents) != count or not all(-1 <= p < count for p in self.parents):
+                raise InputError(
+                    f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}"
+                )
+
+    @property
+    def num_frames(self) -> int:
+        """T."""
+        return int(self.positions.shape[0])
+
+    @property
+    def duration_s(self) -> float:
+        """T / rate [s]: every frame lasts one period."""
+        return self.num_frames / self.rate_hz
+
+    def index(self, name: str) -> int:
+        """The place of keypoint `name`. Raises InputError naming the keypoints there are."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise unknown(f"keypoint (clip {self.name!r})", name, self.names) from None
+
+    def select(self, names: Sequence[str]) -> Clip:
+        """The clip with only the keypoints `names`, in that order. Raises InputError for an unknown name."""
+        columns = [self.index(name) for name in names]
+        positions = self.positions[:, columns]
+        return dataclasses.replace(self, positions=positions, names=tuple(names), parents=None)
+
+    def crop(self, start: int, stop: int | None = None) -> Clip:
+        """Frames [start, stop), stop by default the end.
+
+        Raises InputError unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
+        """
+        stop = self.num_frames if stop is None else stop
+        if not 0 <= start < stop <= self.num_frames:
+            raise InputError(
+                f"clip {self.name!r}: cannot take frames {start} to {stop}; "
+                f"it has {self.num_frames} (0 <= start < stop)"
+            )
+        return dataclasses.replace(self, positions=self.positions[start:stop])
+
+    def resample(self, rate_hz: float) -> Clip:
+        """The clip at another rate, by cubic splines through the keypoints (linear below four frames).
+
+        The first frame stays; frames run as far as the recording does, never beyond it.
+        Raises InputError for a rate that is not positive.
+        """
+        if not (math.isfinite(rate_hz) and rate_hz > 0.0):
+            raise InputError(f"clip {self.name!r}: cannot resample to {rate_hz} Hz")
+        if rate_hz == self.rate_hz:
+            return self
+        last = (self.num_frames - 1) / self.rate_hz  # [s]
+        old = np.arange(self.num_frames) / self.rate_hz
+        # 1e-9: a last frame that coincides up to rounding is kept
+        new = np.minimum(np.arange(math.floor(last * rate_hz + 1e-9) + 1) / rate_hz, last)
+        if self.num_frames >= 4:
+            positions = CubicSpline(old, self.positions, axis=0)(new)
+        else:
+            flat = self.positions.reshape(self.num_frames, -1)
+            columns = [np.interp(new, old, column) for column in flat.T]
+            positions = np.stack(columns, axis=1).reshape(len(new), len(self.names), 3)
+        return dataclasses.replace(self, positions=positions, rate_hz=float(rate_hz))

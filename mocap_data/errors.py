@@ -1,0 +1,19 @@
+"""The one exception for bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the user gave is wrong: a file, a name, an option.
+
+    The message is one line that says what was wrong, what was expected and what exists
+    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2.
+    """
+
+
+def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
+    """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
+    listed = ", ".join(str(entry) for entry in known) or "none"
+    return InputError(f"no {kind} {str(name)!r}; there are: {listed}")

@@ -1,0 +1,38 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
+
+    The temporary file lies in the same folder (a rename is atomic only within a file system) and keeps
+    the suffix of `path`, since some writers choose their format by it. Missing parent folders are made.
+    The body must create the file; whatever was at `path` before stays until the rename.
+
+    Raises OSError when the folder cannot be written.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    # mkstemp makes the file private (0600); what we leave behind should have the usual rights.
+    mask = os.umask(0)
+    os.umask(mask)
+    temporary.chmod(0o666 & ~mask)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())  # the name must not point at data that a crash can still lose
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

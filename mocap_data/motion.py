@@ -1,0 +1,106 @@
+"""A motion carried over to a robot: what imitation tracks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mocap_data.arrays import Array, read_only
+from mocap_data.errors import InputError
+
+SHAPES = {"qpos": "(T, nq)", "qvel": "(T, nv)", "body_pos": "(T, nbody, 3)", "body_quat": "(T, nbody, 4)"}
+
+# Quaternions further than this from length 1 are not rounding but a mistake upstream.
+_UNIT_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceMotion:
+    """Joint positions, velocities and body poses of a free-floating robot over time; arrays are read-only.
+
+    Everything is in MuJoCo's order and conventions; the world is Z up, in metres.
+
+    name: what to call the motion; unique in a file.
+    qpos: (T, nq): root position (3) [m], root quaternion (4; w, x, y, z), joints [rad]; nq = 7 + joints.
+    qvel: (T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in
+        the root's own frame, joint velocities [rad/s]; nv = 6 + joints.
+    body_pos: (T, nbody, 3) [m], world frame, of every body but the world itself.
+    body_quat: (T, nbody, 4), body to world.
+    rate_hz: frames per second.
+    source, licence: of the recording this was made from.
+    quality: figures about the motion, such as rms_marker_m, foot_slide_mps, penetration_m, limit_violations.
+
+    Raises InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
+    of length 1, or a rate that is not positive.
+    """
+
+    name: str
+    qpos: Array
+    qvel: Array
+    body_pos: Array
+    body_quat: Array
+    rate_hz: float
+    source: str = "unknown"
+    licence: str = "unknown"
+    quality: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
+        where = f"motion {self.name!r}:"
+        for key, shape in SHAPES.items():
+            set_field(self, key, read_only(getattr(self, key), shape=shape, what=f"{where} {key}"))
+        frames = {key: getattr(self, key).shape[0] for key in SHAPES}
+        if len(set(frames.values())) > 1:
+            listed = ", ".join(f"{key} {count}" for key, count in frames.items())
+            raise InputError(f"{where} arrays differ in frames: {listed}")
+        if self.body_pos.shape[1] != self.body_quat.shape[1]:
+            counts = (self.body_pos.shape[1], self.body_quat.shape[1])
+            raise InputError(f"{where} body_pos has {counts[0]} bodies, body_quat has {counts[1]}")
+        if self.qpos.shape[1] < 7 or self.qpos.shape[1] != self.qvel.shape[1] + 1:
+            raise InputError(
+                f"{where} qpos has {self.qpos.shape[1]} columns and qvel {self.qvel.shape[1]}; "
+                "a free root makes them 7 + joints and 6 + joints"
+            )
+        for key, quaternions in {"root": self.qpos[:, None, 3:7], "body_quat": self.body_quat}.items():
+            off = np.abs(np.linalg.norm(quaternions, axis=-1) - 1.0).max(axis=1)
+            if off.max(initial=0.0) > _UNIT_TOLERANCE:
+                frame = int(np.argmax(off > _UNIT_TOLERANCE))
+                raise InputError(f"{where} {key} quaternion is not of length 1 at frame {frame}")
+        set_field(self, "rate_hz", float(self.rate_hz))
+        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
+            raise InputError(f"{where} rate {self.rate_hz} Hz is not positive")
+        set_field(self, "quality", {str(key): float(value) for key, value in self.quality.items()})
+
+    @property
+    def num_frames(self) -> int:
+        """T."""
+        return int(self.qpos.shape[0])
+
+    @property
+    def duration_s(self) -> float:
+        """T / rate [s]: every frame lasts one period."""
+        return self.num_frames / self.rate_hz
+
+    def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
+        """Frames [start, stop), stop by default the end; the quality figures stay those of the whole.
+
+        Raises InputError unless 0 <= start < stop <= T.
+        """
+        stop = self.num_frames if stop is None else stop
+        if not 0 <= start < stop <= self.num_frames:
+            raise InputError(
+                f"motion {self.name!r}: cannot take frames {start} to {stop}; "
+                f"it has {self.num_frames} (0 <= start < stop)"
+            )
+        part = slice(start, stop)
+        return dataclasses.replace(
+            self,
+            qpos=self.qpos[part],
+            qvel=self.qvel[part],
+            body_pos=self.body_pos[part],
+            body_quat=self.body_quat[part],
+        )

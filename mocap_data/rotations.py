@@ -1,0 +1,185 @@
+"""Unit quaternions (w, x, y, z), batched: the last axis is the quaternion, all others broadcast.
+
+Conventions: a quaternion q rotates vectors from the frame it describes into the frame it is described in,
+`v_world = rotate(q_world_body, v_body)`; products apply right to left, `rotate(multiply(a, b), v) ==
+rotate(a, rotate(b, v))`. q and -q are the same rotation. Angles are radians. Functions expect unit
+quaternions and keep them unit up to rounding; only `normalize` changes a length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mocap_data.arrays import Array
+
+IDENTITY: Array = np.array([1.0, 0.0, 0.0, 0.0])
+IDENTITY.flags.writeable = False
+
+# Below this size of the vector part, the quotient angle / |v| comes from its series: the error of the
+# truncated series is of order |v|^4, far below rounding.
+_SMALL = 1e-4
+
+
+def normalize(q: ArrayLike) -> Array:
+    """`q` (..., 4) scaled to length 1. Raises ValueError for a quaternion of length 0."""
+    q = np.asarray(q, dtype=np.float64)
+    length = np.linalg.norm(q, axis=-1, keepdims=True)
+    if np.any(length == 0.0):
+        raise ValueError("a quaternion of length 0 is no rotation")
+    return q / length
+
+
+def multiply(a: ArrayLike, b: ArrayLike) -> Array:
+    """The product a b, (..., 4): first b, then a."""
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    aw, ax, ay, az = np.moveaxis(a, -1, 0)
+    bw, bx, by, bz = np.moveaxis(b, -1, 0)
+    out = np.empty(np.broadcast_shapes(a.shape, b.shape))
+    out[..., 0] = aw * bw - ax * bx - ay * by - az * bz
+    out[..., 1] = aw * bx + ax * bw + ay * bz - az * by
+    out[..., 2] = aw * by - ax * bz + ay * bw + az * bx
+    out[..., 3] = aw * bz + ax * by - ay * bx + az * bw
+    return out
+
+
+def conjugate(q: ArrayLike) -> Array:
+    """The inverse rotation of `q`, (..., 4)."""
+    return np.asarray(q, dtype=np.float64) * np.array([1.0, -1.0, -1.0, -1.0])
+
+
+def rotate(q: ArrayLike, v: ArrayLike) -> Array:
+    """The vectors `v` (..., 3) rotated by `q` (..., 4), (..., 3); leading axes broadcast."""
+    q, v = np.asarray(q, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    w, x, y, z = np.moveaxis(q, -1, 0)
+    vx, vy, vz = np.moveaxis(v, -1, 0)
+    # v + 2 w (u x v) + 2 u x (u x v), with u the vector part; written out since np.cross is slow
+    tx, ty, tz = 2.0 * (y * vz - z * vy), 2.0 * (z * vx - x * vz), 2.0 * (x * vy - y * vx)
+    out = np.empty((*np.broadcast_shapes(q.shape[:-1], v.shape[:-1]), 3))
+    out[..., 0] = vx + w * tx + y * tz - z * ty
+    out[..., 1] = vy + w * ty + z * tx - x * tz
+    out[..., 2] = vz + w * tz + x * ty - y * tx
+    return out
+
+
+def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
+    """The vectors `v` (..., 3) rotated by the inverse of `q` (..., 4): world to body."""
+    return rotate(conjugate(q), v)
+
+
+def to_matrix(q: ArrayLike) -> Array:
+    """The rotation matrices (..., 3, 3) of `q` (..., 4)."""
+    w, x, y, z = np.moveaxis(np.asarray(q, dtype=np.float64), -1, 0)
+    rows = [
+        [1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - w * z), 2.0 * (x * z + w * y)],
+        [2.0 * (x * y + w * z), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - w * x)],
+        [2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def from_matrix(matrix: ArrayLike) -> Array:
+    """The quaternions (..., 4) with w >= 0 of rotation matrices (..., 3, 3).
+
+    4 q q^T is linear in the matrix; the row of q q^T with the largest diagonal entry is divided by the
+    root of that entry, so that nothing small is ever divided by (Shepperd's method).
+    """
+    m = np.asarray(matrix, dtype=np.float64)
+    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    outer = np.empty((*m.shape[:-2], 4, 4))  # 4 q q^T
+    outer[..., 0, 0] = 1.0 + d0 + d1 + d2
+    outer[..., 1, 1] = 1.0 + d0 - d1 - d2
+    outer[..., 2, 2] = 1.0 - d0 + d1 - d2
+    outer[..., 3, 3] = 1.0 - d0 - d1 + d2
+    outer[..., 0, 1] = outer[..., 1, 0] = m[..., 2, 1] - m[..., 1, 2]
+    outer[..., 0, 2] = outer[..., 2, 0] = m[..., 0, 2] - m[..., 2, 0]
+    outer[..., 0, 3] = outer[..., 3, 0] = m[..., 1, 0] - m[..., 0, 1]
+    outer[..., 1, 2] = outer[..., 2, 1] = m[..., 1, 0] + m[..., 0, 1]
+    outer[..., 1, 3] = outer[..., 3, 1] = m[..., 0, 2] + m[..., 2, 0]
+    outer[..., 2, 3] = outer[..., 3, 2] = m[..., 2, 1] + m[..., 1, 2]
+    largest = np.argmax(np.diagonal(outer, axis1=-2, axis2=-1), axis=-1)
+    q = normalize(np.take_along_axis(outer, largest[..., None, None], axis=-2)[..., 0, :])
+    return np.where(q[..., :1] < 0.0, -q, q)
+
+
+def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
+    """The rotation by `angle` (...) [rad] about the unit vector(s) `axis` (..., 3), (..., 4)."""
+    axis = np.asarray(axis, dtype=np.float64)
+    half = np.asarray(angle, dtype=np.float64)[..., None] / 2.0
+    shape = np.broadcast_shapes(axis.shape[:-1], half.shape[:-1])
+    out = np.empty((*shape, 4))
+    out[..., :1] = np.cos(half)
+    out[..., 1:] = np.sin(half) * axis
+    return out
+
+
+def from_euler(order: str, angles: ArrayLike) -> Array:
+    """Intrinsic Euler angles to quaternions: "ZXY" is Rz(a0) Rx(a1) Ry(a2), as scipy's upper case orders.
+
+    order: one to any number of letters out of X, Y, Z.
+    angles: (..., len(order)) [rad].
+
+    Raises ValueError for another letter or another number of angles.
+    """
+    angles = np.asarray(angles, dtype=np.float64)
+    if not order or set(order) - set("XYZ"):
+        raise ValueError(f"Euler order {order!r} must be letters out of X, Y, Z")
+    if angles.shape[-1:] != (len(order),):
+        raise ValueError(f"Euler order {order!r} needs {len(order)} angles, got shape {angles.shape}")
+    axes = np.eye(3)
+    out = from_axis_angle(axes["XYZ".index(order[0])], angles[..., 0])
+    for i, letter in enumerate(order[1:], start=1):
+        out = multiply(out, from_axis_angle(axes["XYZ".index(letter)], angles[..., i]))
+    return out
+
+
+def exp(rotvec: ArrayLike) -> Array:
+    """The quaternion (..., 4) of a rotation vector (..., 3): axis times angle [rad]."""
+    v = np.asarray(rotvec, dtype=np.float64)
+    half = np.linalg.norm(v, axis=-1, keepdims=True) / 2.0
+    # sin(half) / angle = sinc / 2 ; np.sinc(x) is sin(pi x) / (pi x) and is safe at 0
+    return np.concatenate([np.cos(half), 0.5 * np.sinc(half / np.pi) * v], axis=-1)
+
+
+def log(q: ArrayLike) -> Array:
+    """The rotation vector (..., 3) [rad] of `q` (..., 4), the short way round: length at most pi."""
+    q = np.asarray(q, dtype=np.float64)
+    q = np.where(q[..., :1] < 0.0, -q, q)
+    w, v = q[..., :1], q[..., 1:]
+    sine = np.linalg.norm(v, axis=-1, keepdims=True)
+    small = sine < _SMALL
+    safe = np.where(small, 1.0, sine)
+    # 2 atan(s / w) / s = (2 / w) (1 - (s / w)^2 / 3 + ...) ; w is about 1 where this branch is taken
+    w_safe = np.where(small, w, 1.0)
+    ratio = np.where(small, sine / w_safe, 0.0)
+    factor = np.where(small, 2.0 / w_safe * (1.0 - ratio**2 / 3.0), 2.0 * np.arctan2(sine, w) / safe)
+    return factor * v
+
+
+def difference(a: ArrayLike, b: ArrayLike) -> Array:
+    """The rotation vector (..., 3) [rad] that leads from `a` to `b`, in a's own frame: b = a exp(d).
+
+    Divided by a time step it is the angular velocity in the body frame, as MuJoCo's free joint has it.
+    """
+    return log(multiply(conjugate(a), b))
+
+
+def angle(a: ArrayLike, b: ArrayLike) -> Array:
+    """The angle (...) [rad] between two rotations, in [0, pi]."""
+    return np.linalg.norm(difference(a, b), axis=-1)
+
+
+def slerp(a: ArrayLike, b: ArrayLike, t: ArrayLike) -> Array:
+    """The rotation a share `t` (...) of the short way from `a` to `b`, (..., 4); t = 0 is a, t = 1 is +-b."""
+    return multiply(a, exp(np.asarray(t, dtype=np.float64)[..., None] * difference(a, b)))
+
+
+def make_continuous(q: ArrayLike, axis: int = 0) -> Array:
+    """`q` (..., 4) with signs such that neighbours along `axis` (time) are on the same hemisphere.
+
+    The first quaternion keeps its sign.
+    """
+    q = np.moveaxis(np.asarray(q, dtype=np.float64), axis, 0)
+    flips = np.sum(q[1:] * q[:-1], axis=-1, keepdims=True) < 0.0
+    sign = np.concatenate([np.ones((1, *q.shape[1:-1], 1)), np.cumprod(np.where(flips, -1.0, 1.0), axis=0)])
+    return np.moveaxis(q * sign[: len(q)], 0, axis)

@@ -1,0 +1,259 @@
+"""Generated dog gaits: free motion for demonstrations and tests, with exact foot contacts.
+
+A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a fixed
+pattern. Everything is a closed formula of time:
+
+- A leg's foothold is where its neutral position under the trunk will be in the middle of the stance, so a
+  foot stands still in the world, to the bit, from touchdown to lift-off, in turns too.
+- A swing leads from one foothold to the next along s(u) = 10 u^3 - 15 u^4 + 6 u^5 and lifts by
+  64 u^3 (1 - u)^3 times the clearance: velocity and acceleration vanish at both ends (C2).
+- Knees, hocks, elbows and wrists follow by planar inverse kinematics, so that segments keep their lengths.
+
+The proportions are those of a large dog, near the size of ANYmal. Names are those of the dog recordings.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError, unknown
+from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
+
+LICENCE = "Apache-2.0 (generated)"
+
+
+@dataclass(frozen=True)
+class Gait:
+    """A stepping pattern.
+
+    stride_s: time from one touchdown of a foot to its next [s].
+    duty: share of the stride that a foot is on the ground.
+    touchdown: per leg the moment of its touchdown as a share of the stride.
+    speed_mps, turn_rate: defaults, [m/s] and [rad/s].
+    clearance_m: how high a paw is lifted [m].
+    bob_m: half the trunk's vertical travel, twice per stride [m].
+    sway_m: half its sideways travel, once per stride [m].
+    """
+
+    stride_s: float
+    duty: float
+    touchdown: dict[str, float]
+    speed_mps: float
+    turn_rate: float
+    clearance_m: float
+    bob_m: float
+    sway_m: float
+
+
+# The four-beat lateral sequence: each fore foot a quarter stride after the hind foot of its side.
+_WALK = {"LeftHind": 0.0, "LeftFore": 0.25, "RightHind": 0.5, "RightFore": 0.75}
+_TROT = {"LeftHind": 0.0, "RightFore": 0.0, "RightHind": 0.5, "LeftFore": 0.5}
+
+GAITS = {
+    "walk": Gait(1.0, 0.65, _WALK, 0.5, 0.0, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
+    "trot": Gait(0.6, 0.52, _TROT, 0.9, 0.0, clearance_m=0.07, bob_m=0.006, sway_m=0.0),
+    "turn": Gait(1.0, 0.65, _WALK, 0.45, 0.5, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
+}
+
+# Keypoints fixed in the trunk: metres from the trunk's centre on the ground, X forward, Y left, Z up.
+_TRUNK = {
+    "Hips": (-0.22, 0.0, 0.56),
+    "Spine": (-0.22, 0.0, 0.56),
+    "Spine1": (0.0, 0.0, 0.50),
+    "Neck": (0.25, 0.0, 0.55),
+    "Head": (0.38, 0.0, 0.66),
+    "Head_end": (0.50, 0.0, 0.76),
+    "LeftShoulder": (0.22, 0.05, 0.52),
+    "LeftArm": (0.28, 0.10, 0.48),
+    "RightShoulder": (0.22, -0.05, 0.52),
+    "RightArm": (0.28, -0.10, 0.48),
+    "LeftUpLeg": (-0.28, 0.10, 0.48),
+    "RightUpLeg": (-0.28, -0.10, 0.48),
+    "Tail": (-0.30, 0.0, 0.55),
+    "Tail1": (-0.40, 0.0, 0.50),
+    "Tail1_end": (-0.48, 0.0, 0.46),
+}
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """One leg of the dog.
+
+    keypoints: from hip (or shoulder) to paw.
+    neutral: the paw in the middle of a stance, in the trunk's frame [m].
+    lengths: of the three segments, top to bottom [m].
+    bend: +1 where the middle joint points forward (knee), -1 backward (elbow).
+    lean: of the lowest segment against the line from paw to hip, backward [rad].
+    """
+
+    keypoints: tuple[str, str, str, str]
+    neutral: tuple[float, float]
+    lengths: tuple[float, float, float]
+    bend: float
+    lean: float
+
+
+def _legs() -> dict[str, _Leg]:
+    legs = {}
+    for side, sign in (("Left", 1.0), ("Right", -1.0)):
+        fore = (f"{side}Arm", f"{side}ForeArm", f"{side}Hand", f"{side}Hand_end")
+        hind = (f"{side}UpLeg", f"{side}Leg", f"{side}Foot", f"{side}Foot_end")
+        legs[f"{side}Fore"] = _Leg(fore, (0.28, sign * 0.115), (0.21, 0.24, 0.12), bend=-1.0, lean=0.35)
+        legs[f"{side}Hind"] = _Leg(hind, (-0.28, sign * 0.115), (0.22, 0.24, 0.13), bend=1.0, lean=0.35)
+    return legs
+
+
+LEGS = _legs()
+
+
+def dog_gait(
+    gait: str = "walk",
+    *,
+    speed_mps: float | None = None,
+    turn_rate: float | None = None,
+    duration_s: float = 10.0,
+    rate_hz: float = 60.0,
+    name: str | None = None,
+) -> Clip:
+    """A dog walking, trotting or turning, already in full motion at its first frame.
+
+    It starts at the origin facing +X and repeats itself after every stride, up to the way travelled.
+
+    gait: "walk", "trot", or "turn" (a walk along a circle).
+    speed_mps: of the trunk along its path [m/s]; negative is backward. Default: the gait's own.
+    turn_rate: [rad/s], positive to the left, for any gait. Default: 0, and 0.5 for "turn".
+    duration_s, rate_hz: length and frame rate; T = duration_s * rate_hz frames.
+
+    Returns the 27 keypoints `DOG_NAMES`; paws (Hand_end, Foot_end) stand at z = 0.
+
+    Raises InputError for an unknown gait, a rate or duration that is not positive, or a speed at which the
+    legs would have to be longer than they are.
+    """
+    if gait not in GAITS:
+        raise unknown("gait", gait, GAITS)
+    pattern = GAITS[gait]
+    speed = pattern.speed_mps if speed_mps is None else float(speed_mps)
+    turn = pattern.turn_rate if turn_rate is None else float(turn_rate)
+    if not (math.isfinite(speed) and math.isfinite(turn)):
+        raise InputError(f"speed {speed} m/s and turn rate {turn} rad/s must be finite")
+    for what, value in (("rate_hz", rate_hz), ("duration_s", duration_s)):
+        if not (math.isfinite(value) and value > 0.0):
+            raise InputError(f"{what} must be positive, not {value}")
+    time = np.arange(max(1, round(duration_s * rate_hz))) / rate_hz  # (T,) [s]
+
+    trunk = _trunk_motion(time, pattern, speed, turn)
+    heading = _heading(time, turn)
+    points = {
+        name: trunk + rotations.rotate(heading, np.array(position)) for name, position in _TRUNK.items()
+    }
+    forward = rotations.rotate(heading, np.array([1.0, 0.0, 0.0]))
+    for leg_name, leg in LEGS.items():
+        paw = _paw_motion(time, pattern, pattern.touchdown[leg_name], leg, speed, turn)
+        top, middle, low, end = leg.keypoints
+        points[middle], points[low] = _bend_leg(points[top], paw, forward, leg, speed)
+        points[end] = paw
+    return Clip(
+        np.stack([points[key] for key in DOG_NAMES], axis=1),
+        DOG_NAMES,
+        rate_hz,
+        source=f"generated: {gait} at {speed:g} m/s, {turn:g} rad/s",
+        licence=LICENCE,
+        name=f"synthetic_{gait}" if name is None else name,
+        parents=DOG_PARENTS,
+    )
+
+
+def demo_clips() -> list[Clip]:
+    """The embedded default data set: walk, trot, left turn and right turn, 34 s in all."""
+    turn = GAITS["turn"].turn_rate
+    return [
+        dog_gait("walk", duration_s=10.0),
+        dog_gait("trot", duration_s=8.0),
+        dog_gait("turn", turn_rate=turn, duration_s=8.0, name="synthetic_turn_left"),
+        dog_gait("turn", turn_rate=-turn, duration_s=8.0, name="synthetic_turn_right"),
+    ]
+
+
+def _path(time: Array, speed: float, turn: float) -> Array:
+    """Where the trunk's path leads, (..., 3) [m] with z = 0: an arc from the origin along +X."""
+    angle = turn * time  # [rad]
+    # sin(a) / a and (1 - cos a) / a, written with sinc to hold for a turn rate of 0 as well
+    x = speed * time * np.sinc(angle / np.pi)
+    y = speed * time * (angle / 2.0) * np.sinc(angle / (2.0 * np.pi)) ** 2
+    return np.stack([x, y, np.zeros_like(x)], axis=-1)
+
+
+def _heading(time: Array, turn: float) -> Array:
+    """The trunk's yaw as quaternions, (..., 4)."""
+    return rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), turn * time)
+
+
+def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Array:
+    """The trunk's centre on its path with bob and sway, (T, 3) [m]; z is relative to the trunk's height."""
+    phase = 2.0 * np.pi * time / pattern.stride_s  # [rad], per stride
+    # lowest in the middle of the stance of each diagonal pair (trot) or hind foot (walk)
+    bob = -pattern.bob_m * np.cos(2.0 * (phase - np.pi * pattern.duty))
+    # furthest right when the two left legs are, on average, in mid-swing
+    left = [pattern.touchdown["LeftHind"], pattern.touchdown["LeftFore"]]
+    mid_swing = sum(left) / 2.0 - (1.0 - pattern.duty) / 2.0
+    sway = -pattern.sway_m * np.cos(phase - 2.0 * np.pi * mid_swing)
+    local = np.stack([np.zeros_like(time), sway, bob], axis=-1)
+    return _path(time, speed, turn) + rotations.rotate(_heading(time, turn), local)
+
+
+def _paw_motion(time: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float) -> Array:
+    """The paw in the world, (T, 3) [m]."""
+    phase = time / pattern.stride_s - touchdown
+    stride = np.floor(phase)  # the foothold that this stride begins with
+    start = _foothold(stride, pattern, touchdown, leg, speed, turn)
+    target = _foothold(stride + 1.0, pattern, touchdown, leg, speed, turn)
+    u = np.clip((phase - stride - pattern.duty) / (1.0 - pattern.duty), 0.0, 1.0)[:, None]  # 0 in stance
+    share = u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
+    paw = start + share * (target - start)
+    paw[:, 2:] = pattern.clearance_m * 64.0 * (u * (1.0 - u)) ** 3
+    return paw
+
+
+def _foothold(stride: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float) -> Array:
+    """Where the paw stands in the stance that begins stride number `stride` (T,), (T, 3) [m]."""
+    middle = (stride + touchdown + pattern.duty / 2.0) * pattern.stride_s  # [s]
+    return _path(middle, speed, turn) + rotations.rotate(
+        _heading(middle, turn), np.array([*leg.neutral, 0.0])
+    )
+
+
+def _bend_leg(top: Array, paw: Array, forward: Array, leg: _Leg, speed: float) -> tuple[Array, Array]:
+    """The two keypoints between hip and paw, each (T, 3), in the plane of hip, paw and `forward`.
+
+    The lowest segment leans back from the line between paw and hip by a fixed angle; the other two close the
+    triangle to its upper end (law of cosines).
+    """
+    upper, lower, last = leg.lengths
+    line = _unit(top - paw)
+    ahead = _unit(forward - _dot(forward, line) * line)
+    low = paw + last * (math.cos(leg.lean) * line - math.sin(leg.lean) * ahead)
+    distance = np.linalg.norm(low - top, axis=-1, keepdims=True)
+    if distance.max() >= upper + lower or distance.min() <= abs(upper - lower):
+        raise InputError(
+            f"at {speed:g} m/s the legs cannot reach their footholds "
+            f"({distance.max():.2f} m of {upper + lower:.2f} m); go slower"
+        )
+    down = (low - top) / distance
+    ahead = _unit(forward - _dot(forward, down) * down)
+    cosine = (upper**2 + distance**2 - lower**2) / (2.0 * upper * distance)
+    middle = top + upper * (cosine * down + leg.bend * np.sqrt(1.0 - cosine**2) * ahead)
+    return middle, low
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return np.sum(a * b, axis=-1, keepdims=True)
+
+
+def _unit(v: Array) -> Array:
+    return v / np.linalg.norm(v, axis=-1, keepdims=True)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+
+
+def make(frames: int = 10, rate_hz: float = 10.0) -> Clip:
+    """Keypoint "a" moves along x = t, "b" stands at (1, 2, 3)."""
+    positions = np.zeros((frames, 2, 3))
+    positions[:, 0, 0] = np.arange(frames) / rate_hz
+    positions[:, 1] = (1.0, 2.0, 3.0)
+    return Clip(positions, ("a", "b"), rate_hz, name="line")
+
+
+def test_arrays_are_read_only_and_the_callers_are_not_touched() -> None:
+    mine = np.zeros((2, 1, 3))
+    clip = Clip(mine, ("a",), 1.0)
+    with pytest.raises(ValueError, match="read-only"):
+        clip.positions[0] = 1.0
+    mine[0] = 5.0  # still writeable, and not seen by the clip
+    assert clip.positions[0, 0, 0] == 0.0
+    assert clip.crop(0, 1).positions.flags.writeable is False
+
+
+def test_duration_select_index() -> None:
+    clip = make()
+    assert (clip.num_frames, clip.duration_s, clip.index("b")) == (10, 1.0, 1)
+    swapped = clip.select(["b", "a"])
+    assert swapped.names == ("b", "a")
+    np.testing.assert_array_equal(swapped.positions, clip.positions[:, ::-1])
+    with pytest.raises(InputError, match=r"no keypoint .*'c'; there are: a, b"):
+        clip.select(["c"])
+
+
+def test_crop() -> None:
+    part = make().crop(2, 5)
+    np.testing.assert_array_equal(part.positions[:, 0, 0], [0.2, 0.3, 0.4])
+    for start, stop in ((0, 11), (5, 5), (-1, 3)):
+        with pytest.raises(InputError, match="it has 10"):
+            make().crop(start, stop)
+
+
+def test_resample_by_hand() -> None:
+    # 10 frames at 10 Hz end at 0.9 s; at 4 Hz that leaves t = 0, 0.25, 0.5, 0.75
+    clip = make().resample(4.0)
+    np.testing.assert_allclose(clip.positions[:, 0, 0], [0.0, 0.25, 0.5, 0.75], atol=1e-14)
+    assert clip.rate_hz == 4.0
+    # 60 to 50 Hz over a whole number of seconds keeps the last frame: 61 frames, 1 s, 51 frames
+    assert make(61, 60.0).resample(50.0).num_frames == 51
+    assert make(3).resample(20.0).num_frames == 5
+    assert make(1).resample(50.0).num_frames == 1
+
+
+def test_resample_recovers_a_smooth_motion() -> None:
+    def wave(rate: float) -> Clip:
+        t = np.arange(int(2 * rate) + 1) / rate
+        return Clip(np.sin(2 * np.pi * t)[:, None, None] * np.ones(3), ("a",), rate)
+
+    error = wave(60.0).resample(50.0).positions - wave(50.0).positions
+    assert np.abs(error).max() < 2e-4  # the ends are worst; cubic
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"positions": np.zeros((2, 3, 3))}, r"expected \(T, 2, 3\)"),
+        ({"positions": np.zeros((0, 2, 3))}, "no frames"),
+        ({"positions": np.full((2, 2, 3), np.nan)}, "not finite at frame 0 of 2"),
+        ({"positions": "text"}, "must be an array"),
+        ({"names": ("a", "a")}, "'a' appears more than once"),
+        ({"rate_hz": 0.0}, "not positive"),
+        ({"rate_hz": float("nan")}, "not positive"),
+        ({"parents": (0,)}, "parents must be 2 indices"),
+        ({"parents": (-1, 2)}, "parents must be 2 indices"),
+    ],
+)
+def test_bad_input(change: dict, message: str) -> None:
+    good = {"positions": np.zeros((2, 2, 3)), "names": ("a", "b"), "rate_hz": 10.0, "name": "x"}
+    with pytest.raises(InputError, match=message):
+        Clip(**{**good, **change})

@@ -1,0 +1,318 @@
+"""Readers on small files written here; recordings are in test_recordings.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mocap_data
+from mocap_data.errors import InputError
+from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
+
+BVH = """HIERARCHY
+ROOT Hips
+{
+  OFFSET 100 100 100
+  CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation
+  JOINT Head
+  {
+    OFFSET 10 0 0
+    CHANNELS 3 Zrotation Xrotation Yrotation
+    End Site
+    {
+      OFFSET 5 0 0
+    }
+  }
+}
+MOTION
+Frames: 2
+Frame Time: 0.0166667
+0 50 0 0 0 0 0 0 0
+0 50 20 90 0 0 0 0 90
+"""
+
+
+@pytest.fixture
+def bvh(tmp_path: Path) -> Path:
+    path = tmp_path / "dog.bvh"
+    path.write_text(BVH)
+    return path
+
+
+def test_bvh_by_hand(bvh: Path) -> None:
+    clip = mocap_data.read(bvh, licence="CC0")
+    assert clip.names == ("Hips", "Head", "Head_end")
+    assert clip.parents == (-1, 0, 1)
+    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (60.0, "dog", "dog.bvh", "CC0")
+    # Y up to Z up: (x, y, z) -> (z, x, y), centimetres to metres.
+    # Frame 0: no rotation, bones along the file's X: (0, 50, 0), (10, 50, 0), (15, 50, 0).
+    np.testing.assert_allclose(clip.positions[0], [[0, 0, 0.5], [0, 0.10, 0.5], [0, 0.15, 0.5]], atol=1e-15)
+    # Frame 1: the root turns X to Y: the head is at (0, 60, 20). In the root's frame the head turns a quarter
+    # about Y, X to -Z, and -Z stays -Z under the root's rotation about Z: the end is at (0, 60, 15).
+    np.testing.assert_allclose(clip.positions[1], [[0.2, 0, 0.5], [0.2, 0, 0.6], [0.15, 0, 0.6]], atol=1e-15)
+
+
+def test_bvh_options(bvh: Path) -> None:
+    metres = mocap_data.read(bvh, scale=1.0, up="z", name="n", source="s")
+    np.testing.assert_allclose(metres.positions[0, 1], [10, 50, 0], atol=1e-13)
+    assert (metres.name, metres.source, metres.licence) == ("n", "s", "unknown")
+    added = mocap_data.read(bvh, scale=1.0, up="z", add_root_offset=True)
+    np.testing.assert_allclose(added.positions, metres.positions + 100.0, atol=1e-12)
+
+
+def test_bvh_in_another_style(tmp_path: Path) -> None:
+    """CRLF, tabs, a byte order mark, braces on the line, names with spaces, two End Sites, odd channels."""
+    text = (
+        "\ufeffHierarchy\r\nRoot Hips {\r\n OFFSET 1 2 3\r\n CHANNELS 1 Yposition\r\n"
+        "\tJOINT left leg {\r\n\tOFFSET 0 1 0\r\n\tCHANNELS 4 Yrotation Xposition Zrotation Xrotation\r\n"
+        "End Site named {\r\n OFFSET 1 0 0\r\n }\r\nEnd Site\r\n{\r\nOFFSET 0 0 1 }\r\n}\r\n"
+        "JOINT tail { OFFSET 0 0 -1 End Site { OFFSET 0 0 -1 } } }\r\n"
+        "Motion\r\nFrames:\t1\r\nFrame Time:\t0.01\r\n7 90 5 0 0\r\n\r\n"
+    )
+    (tmp_path / "odd.BVH").write_bytes(text.encode())
+    clip = mocap_data.read(tmp_path / "odd.BVH", scale=1.0, up="z")
+    assert clip.names == ("Hips", "left leg", "left leg_end", "left leg_end2", "tail", "tail_end")
+    assert clip.parents == (-1, 0, 1, 1, 0, 4)
+    assert clip.rate_hz == 100.0
+    # a position channel replaces one component of OFFSET: hips (1, 7, 3), leg offset (5, 1, 0);
+    # a quarter about Y takes X to -Z and Z to X
+    expected = [[1, 7, 3], [6, 8, 3], [6, 8, 2], [7, 8, 3], [1, 7, 2], [1, 7, 1]]
+    np.testing.assert_allclose(clip.positions[0], expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("frame_time", "rate_hz"),
+    [
+        ("0.0166667", 60.0),
+        ("0.016666", 60.0),  # cut off, not rounded
+        ("0.016667", 60.0),
+        ("0.00833333", 120.0),
+        ("0.0333", 30.0),
+        ("0.04", 25.0),
+        ("0.0100", 100.0),
+        ("0.0170000", 1 / 0.017),  # printed to seven digits: meant as it stands
+        ("0.03", 1 / 0.03),  # could be 33 or 34 Hz
+    ],
+)
+def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
+    bvh.write_text(BVH.replace("0.0166667", frame_time))
+    assert mocap_data.read(bvh).rate_hz == pytest.approx(rate_hz, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Frames: 2", "Frames: 3", "has 2 frames, its header declares 3; the file is cut short"),
+        ("Frames: 2", "Frames: 1", "has 2 frames, its header declares 1"),
+        ("Frames: 2", "Frames: two", "line 17: 'Frames' must be a number, found 'two'"),
+        ("Frames: 2", "Frames: 1.5", "line 17: 1.5 is no number of frames"),
+        ("Frames: 2", "Fromage: 2", "line 17: expected 'Frames: ...', found 'Fromage: 2'"),
+        ("0.0166667", "0", "line 18: a frame time of 0 s is not positive"),
+        ("0.0166667", "nan", "line 18: 'Frame Time' must be a number"),
+        ("0 50 20 90 0 0 0 0 90", "0 50 20 90 0", "line 20: 5 numbers, expected 9 .*; the file is cut short"),
+        ("0 50 0 0 0 0 0 0 0", "0 50 0 0 0 0 0 0", r"line 19: 8 numbers, expected 9 \(one per channel\)$"),
+        ("0 50 20", "0 fifty 20", "line 20: 'fifty' is not a number"),
+        ("0 50 20", "0 5,0 20", "line 20: '5,0' is not a number"),
+        ("0 50 20", "0 nan 20", r"line 20: a value is not finite \(frame 1\)"),
+        ("0 50 20", "0 1e999 20", "line 20: a value is not finite"),
+        (
+            "Frames: 2\nFrame Time: 0.0166667\n0 50 0 0 0 0 0 0 0\n0 50 20 90 0 0 0 0 90",
+            "Frames: 0\nFrame Time: 1",
+            "line 17: the file has no frames",
+        ),
+        ("HIERARCHY", "HIERARCHIE", "line 1: expected HIERARCHY, found 'HIERARCHIE'"),
+        ("ROOT Hips", "ROOT", "line 2: a joint without a name"),
+        ("ROOT", "BRANCH", "line 2: expected ROOT, found 'BRANCH'"),
+        ("OFFSET 10 0 0", "OFFSET 10 0", "line 9: OFFSET of 'Head' must be a number, found 'CHANNELS'"),
+        ("OFFSET 10 0 0", "OFFSET 10 0 inf", "line 8: OFFSET of 'Head' must be a number, found 'inf'"),
+        ("OFFSET 10 0 0", "OFFSETT 10 0 0", "line 8: expected OFFSET or CHANNELS or .*, found 'OFFSETT'"),
+        ("CHANNELS 3", "CHANNELS 4", "line 10: joint 'Head' has the unknown channel 'End'"),
+        ("CHANNELS 3 Zrotation", "CHANNELS 3 Yrotation", "line 9: .*repeated channel 'Yrotation'"),
+        ("CHANNELS 3", "CHANNELS -3", "line 9: joint 'Head' cannot have -3 CHANNELS"),
+        ("End Site", "End Sight", "line 10: expected SITE, found 'Sight'"),
+        ("  }\n}\nMOTION", "MOTION", "line 13: expected OFFSET .*found the end"),
+        ("JOINT Head", "JOINT Hips", "keypoint name 'Hips' appears more than once"),
+        ("MOTION", "", "no MOTION block"),
+    ],
+)
+def test_garbled_bvh(bvh: Path, old: str, new: str, message: str) -> None:
+    assert old in BVH
+    bvh.write_text(BVH.replace(old, new))
+    with pytest.raises(InputError, match=message) as error:
+        mocap_data.read(bvh)
+    assert str(error.value).startswith(str(bvh))
+    assert "\n" not in str(error.value)
+
+
+def test_bvh_cut_anywhere_is_one_clear_error(bvh: Path) -> None:
+    data = BVH.encode().rstrip()
+    for size in range(len(data)):
+        bvh.write_bytes(data[:size])
+        if BVH[size - 2 : size + 2] == " 90\n" or size == len(data) - 1:
+            continue  # "... 9" instead of "... 90" is a whole file of other numbers
+        with pytest.raises(InputError) as error:
+            mocap_data.read(bvh)
+        assert "\n" not in str(error.value)
+
+
+def test_binary_in_disguise(bvh: Path) -> None:
+    bvh.write_bytes(np.random.default_rng(0).bytes(5000))
+    with pytest.raises(InputError, match="line 1: expected HIERARCHY"):
+        mocap_data.read(bvh)
+
+
+def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file '.*absent.bvh'"):
+        mocap_data.read(tmp_path / "absent.bvh")
+    with pytest.raises(InputError, match="is a folder"):
+        mocap_data.read(tmp_path)
+    (tmp_path / "a.c3d").write_text("")
+    with pytest.raises(InputError, match=r"suffix '.c3d'; there are: .bvh, .csv, .npz, .txt"):
+        mocap_data.read(tmp_path / "a.c3d")
+    with pytest.raises(InputError, match=r"no option for .bvh files 'rate'; there are: scale, up, "):
+        mocap_data.read(bvh, rate=60)
+    with pytest.raises(InputError, match="no upward axis 'x'; there are: y, z"):
+        mocap_data.read(bvh, up="x")
+    with pytest.raises(InputError, match=r"scale 0.0 is not positive"):
+        mocap_data.read(bvh, scale=0.0)
+
+
+def write_csv(path: Path, positions: np.ndarray) -> Path:
+    path.write_text("".join(",\t".join(repr(float(v)) for v in frame.ravel()) + "\n" for frame in positions))
+    return path
+
+
+def test_csv(tmp_path: Path) -> None:
+    positions = np.random.default_rng(0).normal(size=(4, 2, 3))
+    path = write_csv(tmp_path / "two.csv", positions)
+    clip = mocap_data.read(path, names=["a", "b"], rate_hz=100, up="z", scale=2.0)
+    np.testing.assert_array_equal(clip.positions, 2.0 * positions)
+    assert (clip.names, clip.rate_hz, clip.name, clip.parents) == (("a", "b"), 100.0, "two", None)
+    y_up = mocap_data.read(path, names=["a", "b"], rate_hz=100)
+    np.testing.assert_array_equal(y_up.positions, positions[..., [2, 0, 1]])
+
+
+def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
+    clip = mocap_data.read(write_csv(tmp_path / "dog.txt", np.ones((3, 27, 3))))
+    assert (clip.names, clip.rate_hz, clip.parents) == (DOG_NAMES, 60.0, DOG_PARENTS)
+    with pytest.raises(InputError, match=r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"):
+        mocap_data.read(write_csv(tmp_path / "two.csv", np.ones((3, 2, 3))))
+    with pytest.raises(InputError, match="give rate_hz"):
+        mocap_data.read(tmp_path / "two.csv", names=["a", "b"])
+    with pytest.raises(InputError, match="has 2 keypoints, but there are 1 names"):
+        mocap_data.read(tmp_path / "two.csv", names=["a"], rate_hz=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("1,2,3\n1,2\n", "line 2: 2 numbers, the rows before have 3"),
+        ("1,2\n", "2 numbers in a row, expected three"),
+        ("x,y,z\n1,2,3\n", "line 1: 'x' is not a number"),
+        ("1,2,3\n\n1,,3\n", "line 3: '' is not a number"),
+        ("1,2,3\n1,nan,3\n", r"line 2: a value is not finite \(frame 1\)"),
+    ],
+)
+def test_garbled_csv(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as error:
+        mocap_data.read(path, names=["a"], rate_hz=60)
+    assert str(error.value).startswith(str(path))
+
+
+GOOD = {
+    "positions": np.arange(12, dtype=np.float32).reshape(2, 2, 3),
+    "names": np.array(["a", "b"]),
+    "fps": 120.0,
+}
+
+
+def test_npz(tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, **GOOD, parents=np.array([-1, 0]))
+    clip = mocap_data.read(path, scale=0.5)
+    np.testing.assert_array_equal(clip.positions, 0.5 * GOOD["positions"][..., [2, 0, 1]].astype(float))
+    assert (clip.names, clip.rate_hz, clip.parents) == (("a", "b"), 120.0, (-1, 0))
+    np.savez_compressed(path, positions=GOOD["positions"])
+    assert mocap_data.read(path, names=["c", "d"], rate_hz=30).names == ("c", "d")
+
+
+class Bomb:
+    """Fails the test when unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return (pytest.fail, ("an archive was unpickled",))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"positions": None}, "array 'positions' is missing; expected positions, names, fps"),
+        ({"names": None}, "array 'names' is missing"),
+        ({"fps": None}, "array 'fps' is missing"),
+        ({"positions": np.ones((2, 2))}, r"positions is float64 \(2, 2\), expected numbers \(T, M, 3\)"),
+        ({"positions": np.ones((0, 2, 3))}, "no frames"),
+        ({"positions": np.full((2, 2, 3), np.inf)}, "not finite at frame 0"),
+        ({"names": np.array([1, 2])}, "names must be a list of texts"),
+        ({"names": np.array(["a"])}, "has 2 keypoints, but there are 1 names"),
+        ({"fps": np.array([1.0, 2.0])}, "fps must be one number"),
+        ({"fps": 0.0}, "not positive"),
+        ({"parents": np.array([0.5, 1.0])}, "parents must be a list of indices"),
+        ({"parents": np.array([-1, 7])}, "parents must be 2 indices"),
+        ({"names": np.array([Bomb(), Bomb()], dtype=object)}, "names holds Python objects"),
+    ],
+)
+def test_garbled_npz(tmp_path: Path, change: dict, message: str) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, **{key: value for key, value in {**GOOD, **change}.items() if value is not None})
+    with pytest.raises(InputError, match=message) as error:
+        mocap_data.read(path)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_npz_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, **GOOD)
+    whole = path.read_bytes()
+    for data in (
+        b"",
+        b"text",
+        whole[:100],
+        whole[: len(whole) - 30],
+        whole[:200] + b"\xff" * 50 + whole[250:],
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InputError) as error:
+            mocap_data.read(path)
+        assert str(error.value).startswith(str(path))
+        assert "\n" not in str(error.value)
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(InputError, match="holds a single array"):
+        mocap_data.read(path)
+
+
+def test_npz_with_any_byte_broken_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez_compressed(path, **GOOD)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            mocap_data.read(path)  # some bytes, such as time stamps, mean nothing
+        except InputError as error:
+            assert "\n" not in str(error)
+
+
+def test_file_without_permission_is_an_os_error(bvh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(PermissionError):
+        mocap_data.read(bvh)

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from mocap_data import rotations
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet, read_motions, summarize_motions, write_motions
+
+JOINTS = ("hip", "knee")
+BODIES = ("base", "thigh", "shank")
+ARRAYS = ("qpos", "qvel", "body_pos", "body_quat")
+
+
+def make_motion(name: str = "walk", frames: int = 50, seed: int = 0) -> ReferenceMotion:
+    rng = np.random.default_rng(seed)
+    qpos = rng.normal(size=(frames, 9))
+    qpos[:, 3:7] = rotations.normalize(qpos[:, 3:7])
+    return ReferenceMotion(
+        name=name,
+        qpos=qpos,
+        qvel=rng.normal(size=(frames, 8)),
+        body_pos=rng.normal(size=(frames, 3, 3)),
+        body_quat=rotations.normalize(rng.normal(size=(frames, 3, 4))),
+        rate_hz=60.0,
+        source="walk.bvh",
+        licence="CC BY-NC 4.0 (Ünicode)",
+        quality={"rms_marker_m": 0.0123, "limit_violations": 0},
+    )
+
+
+def make_set(*names: str) -> MotionSet:
+    motions = tuple(make_motion(name, seed=i) for i, name in enumerate(names or ("walk", "a trot", "b")))
+    return MotionSet("biped", "ab" * 32, JOINTS, BODIES, motions, {"npmp": "0.1", "options": "none"})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_motions(tmp_path / "motions.h5", make_set())
+    return tmp_path / "motions.h5"
+
+
+def test_round_trip_to_the_bit(path: Path) -> None:
+    wrote = make_set()
+    found = read_motions(
+        path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES
+    )
+    for key in ("robot", "model_sha256", "joint_names", "body_names", "provenance", "names"):
+        assert getattr(found, key) == getattr(wrote, key)
+    for a, b in zip(found.motions, wrote.motions, strict=True):
+        for key in ARRAYS:
+            assert getattr(a, key).tobytes() == getattr(b, key).tobytes()
+            assert not getattr(a, key).flags.writeable
+        for key in ("name", "rate_hz", "source", "licence", "quality"):
+            assert getattr(a, key) == getattr(b, key)
+
+
+def test_order_is_kept_and_bytes_repeat(tmp_path: Path) -> None:
+    names = [f"clip_{i}" for i in np.random.default_rng(0).permutation(20)]
+    for file in ("a.h5", "b.h5"):
+        write_motions(tmp_path / file, make_set(*names))
+    assert read_motions(tmp_path / "a.h5").names == tuple(names)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_some_clips_and_summary(path: Path) -> None:
+    found = read_motions(path, clips=["b", "walk"])
+    assert found.names == ("b", "walk")
+    np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
+    with pytest.raises(InputError, match=r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"):
+        read_motions(path, clips=["gallop"])
+    with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
+        found["gallop"]
+    summary = summarize_motions(path)
+    assert [entry.name for entry in summary] == ["walk", "a trot", "b"]
+    assert summary[0].num_frames == 50
+    assert summary[0].quality == {"rms_marker_m": 0.0123, "limit_violations": 0.0}
+
+
+def test_layout(path: Path) -> None:
+    """The file as other programs see it."""
+    with h5py.File(path) as file:
+        assert file.attrs["schema"] == "npmp-motion"
+        assert file.attrs["version"] == 1
+        assert file.attrs["robot"] == "biped"
+        assert list(file.attrs["joint_names"]) == list(JOINTS)
+        assert list(file.attrs["body_names"]) == list(BODIES)
+        assert file["walk/qpos"].shape == (50, 9)
+        assert file["walk/body_quat"].shape == (50, 3, 4)
+        assert file["walk"].attrs["rate_hz"] == 60.0
+        assert file["walk"].attrs["rms_marker_m"] == 0.0123
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"robot": "op3"}, "is of robot 'biped', expected 'op3'"),
+        ({"model_sha256": "cd" * 32}, "another model of 'biped'.*abababababab.*expected cdcdcdcdcdcd"),
+        ({"joint_names": ("hip", "ankle")}, "joint 1 is 'knee', expected 'ankle'"),
+        ({"joint_names": ("hip",)}, "has 2 joint names, expected 1: it has an extra 'knee' at 1"),
+        ({"joint_names": ("hip", "knee", "toe")}, "has 2 joint names, expected 3: it lacks 'toe' at 2"),
+        ({"body_names": ("base", "shank", "thigh")}, "body 1 is 'thigh', expected 'shank'"),
+    ],
+)
+def test_another_robot_is_refused_by_name(path: Path, expected: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        read_motions(path, **expected)
+    assert "motions.h5" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def spoil(path: Path, how: str) -> None:
+    with h5py.File(path, "r+") as file:
+        if how == "schema":
+            file.attrs["schema"] = "other"
+        elif how == "version":
+            file.attrs["version"] = 2
+        elif how == "old":
+            file.attrs["version"] = 0
+        elif how == "version text":
+            file.attrs["version"] = "two"
+        elif how == "joint_names text":
+            file.attrs["joint_names"] = "hip"
+        elif how == "provenance":
+            file.attrs["provenance"] = "[1]"
+        elif how == "nan":
+            file["walk/qvel"][3, 2] = np.nan
+        elif how == "array":
+            del file["a trot/body_pos"]
+        elif how == "frames":
+            del file["walk/qvel"]
+            file["walk/qvel"] = np.zeros((49, 8))
+        elif how == "ints":
+            del file["walk/qvel"]
+            file["walk/qvel"] = np.zeros((50, 8), int)
+        elif how == "columns":
+            for key, columns in (("qpos", 10), ("qvel", 9)):
+                old = file[f"walk/{key}"][...]
+                del file[f"walk/{key}"]
+                file[f"walk/{key}"] = np.pad(old, ((0, 0), (0, columns - old.shape[1])))
+        elif how == "stray":
+            file["stray"] = np.zeros(3)
+        elif how == "empty":
+            for name in list(file):
+                del file[name]
+        elif how == "clip attribute":
+            del file["walk"].attrs["rate_hz"]
+        else:
+            del file.attrs[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("schema", "is HDF5 but no motion file: schema 'other', expected 'npmp-motion'"),
+        ("version", r"version 2 is newer than this reader \(1\)"),
+        ("old", "version 0 does not exist"),
+        ("version text", "'version' is 'two', expected an integer"),
+        ("joint_names text", "'joint_names' is 'hip', expected a list of texts"),
+        ("provenance", "'provenance' is not a JSON object"),
+        ("robot", "attribute 'robot' is missing"),
+        ("joint_names", "attribute 'joint_names' is missing"),
+        ("clip attribute", "clip 'walk': attribute 'rate_hz' is missing"),
+        ("nan", "motion 'walk': qvel has a value that is not finite at frame 3 of 50"),
+        ("array", "clip 'a trot': array 'body_pos' is missing"),
+        ("frames", "motion 'walk': arrays differ in frames: qpos 50, qvel 49"),
+        ("ints", "clip 'walk': qvel is of type int64, expected an array of floats"),
+        ("columns", "motion 'walk': qpos is of 3 joints, robot 'biped' has 2"),
+        ("stray", "'stray' is no group"),
+        ("empty", "holds no motions"),
+    ],
+)
+def test_spoilt_files(path: Path, how: str, message: str) -> None:
+    spoil(path, how)
+    with pytest.raises(InputError, match=message) as error:
+        read_motions(path)
+    assert "motions.h5" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(InputError, match=r"no motion file '.*absent.h5'"):
+        read_motions(tmp_path / "absent.h5")
+    with pytest.raises(InputError, match="is a folder"):
+        read_motions(tmp_path)
+    text = tmp_path / "text.h5"
+    text.write_text("not HDF5")
+    with pytest.raises(InputError, match=r"text.h5 cannot be read as a motion file: not HDF5"):
+        read_motions(text)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="it is cut short"):
+        read_motions(path)
+
+
+def test_a_flipped_bit_is_noticed(path: Path) -> None:
+    with h5py.File(path) as file:
+        chunk = file["walk/body_pos"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset + chunk.size // 2] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(InputError, match="clip 'walk': body_pos is damaged"):
+        read_motions(path)
+    assert read_motions(path, clips=["b"]).names == ("b",)  # the others are not even read
+
+
+def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_motions(tmp_path / "m.h5", make_set("old"))
+    with pytest.raises(InputError, match="without motions"):
+        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=()))
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(h5py.Group, "create_dataset", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_motions(tmp_path / "m.h5", make_set("new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["m.h5"]
+    assert read_motions(tmp_path / "m.h5").names == ("old",)
+
+
+def test_sets_that_cannot_be() -> None:
+    with pytest.raises(InputError, match="two motions are called 'a'"):
+        make_set("a", "a")
+    with pytest.raises(InputError, match="cannot be called 'a/b'"):
+        make_set("a/b")
+    with pytest.raises(InputError, match="body_pos is of 3 bodies, robot 'biped' has 1"):
+        MotionSet("biped", "", JOINTS, ("base",), (make_motion(),))
+
+
+def test_quality_figures_cannot_replace_attributes(tmp_path: Path) -> None:
+    motion = dataclasses.replace(make_motion(), quality={"source": 1.0})
+    with pytest.raises(InputError, match="quality figure 'source'"):
+        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(motion,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"qpos": np.zeros((50, 9))}, "root quaternion is not of length 1 at frame 0"),
+        ({"body_quat": np.zeros((50, 3, 4))}, "body_quat quaternion is not of length 1"),
+        ({"body_quat": np.zeros((50, 2, 4))}, "body_pos has 3 bodies, body_quat has 2"),
+        ({"qvel": np.zeros((50, 9))}, "qpos has 9 columns and qvel 9"),
+        ({"qvel": np.zeros((50, 9, 1))}, r"expected \(T, nv\)"),
+        ({"body_pos": np.zeros((50, 3, 2))}, r"expected \(T, nbody, 3\)"),
+        ({"rate_hz": -1.0}, "not positive"),
+    ],
+)
+def test_motions_that_cannot_be(change: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(make_motion(), **change)
+
+
+def test_crop() -> None:
+    motion = make_motion()
+    part = motion.crop(10, 20)
+    assert (part.num_frames, part.duration_s) == (10, 10 / 60)
+    np.testing.assert_array_equal(part.body_quat, motion.body_quat[10:20])
+    with pytest.raises(InputError, match="it has 50"):
+        motion.crop(10, 60)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mocap_data import rotations
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.readers.common import DOG_NAMES
+from mocap_data.synthetic import GAITS, LEGS, demo_clips, dog_gait
+
+PAWS = {leg: LEGS[leg].keypoints[3] for leg in LEGS}
+
+
+def paw(clip: Clip, leg: str) -> np.ndarray:
+    return clip.positions[:, clip.index(PAWS[leg])]
+
+
+def in_stance(clip: Clip, gait: str, leg: str) -> np.ndarray:
+    """(T,) bool, from the pattern alone."""
+    pattern = GAITS[gait]
+    phase = np.arange(clip.num_frames) / clip.rate_hz / pattern.stride_s - pattern.touchdown[leg]
+    return (phase + 1e-9) % 1.0 < pattern.duty
+
+
+@pytest.mark.parametrize("gait", GAITS)
+@pytest.mark.parametrize("turn_rate", [-0.6, 0.0, 0.5])
+def test_feet_stand_still_on_the_floor(gait: str, turn_rate: float) -> None:
+    clip = dog_gait(gait, turn_rate=turn_rate, rate_hz=200.0, duration_s=4.0)
+    for leg in LEGS:
+        stance, position = in_stance(clip, gait, leg), paw(clip, leg)
+        both = stance[1:] & stance[:-1]
+        assert 0.9 * GAITS[gait].duty < both.mean() < 1.1 * GAITS[gait].duty
+        assert np.abs(np.diff(position, axis=0)[both]).max() < 1e-9
+        assert np.abs(position[stance, 2]).max() < 1e-9
+        assert abs(position[:, 2].max() - GAITS[gait].clearance_m) < 1e-4
+    assert clip.positions[..., 2].min() >= 0.0  # nothing under the floor
+
+
+@pytest.mark.parametrize("gait", GAITS)
+def test_periodic_up_to_the_way_travelled(gait: str) -> None:
+    clip = dog_gait(gait, duration_s=4 * GAITS[gait].stride_s)
+    frames = round(GAITS[gait].stride_s * clip.rate_hz)
+    assert frames == GAITS[gait].stride_s * clip.rate_hz  # the default strides are whole frames at 60 Hz
+    turn = rotations.exp([0.0, 0.0, -GAITS[gait].turn_rate * GAITS[gait].stride_s])
+    first, later = clip.positions[:-frames], clip.positions[frames:]
+    # a stride later: turned by the yaw of a stride, and moved by one fixed offset
+    moved = rotations.rotate(turn, later)
+    offset = moved[0, 0] - first[0, 0]
+    np.testing.assert_allclose(moved, first + offset, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gait", "speed"), [("walk", 0.5), ("walk", 0.6), ("trot", 0.9), ("trot", -0.5), ("walk", 0.0)]
+)
+def test_mean_speed_as_asked(gait: str, speed: float) -> None:
+    strides = 5
+    clip = dog_gait(gait, speed_mps=speed, duration_s=strides * GAITS[gait].stride_s + 1 / 60)
+    way = clip.positions[-1] - clip.positions[0]  # whole strides: every keypoint has gone the same way
+    np.testing.assert_allclose(way[:, 0], speed * strides * GAITS[gait].stride_s, atol=1e-12)
+    np.testing.assert_allclose(way[:, 1:], 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("turn_rate", [-0.5, 0.5])
+def test_turn_goes_round_the_right_circle(turn_rate: float) -> None:
+    # half a turn: the trunk's centre ends a diameter to the left (right), 2 v / |w|, facing back
+    duration = math.pi / abs(turn_rate)
+    clip = dog_gait("turn", speed_mps=0.4, turn_rate=turn_rate, duration_s=duration + 0.01, rate_hz=100.0)
+    hips, neck = (clip.positions[:, clip.index(name), :2] for name in ("Hips", "Neck"))
+    facing = (neck - hips)[-1] / np.linalg.norm((neck - hips)[-1])
+    np.testing.assert_allclose(facing, [-1.0, 0.0], atol=0.01)
+    spine = clip.positions[:, clip.index("Spine1"), :2]
+    np.testing.assert_allclose((spine[-1] - spine[0])[1], 2 * 0.4 / turn_rate, atol=0.03)  # sway: 1.2 cm
+
+
+@pytest.mark.parametrize("clip", demo_clips(), ids=lambda clip: clip.name)
+def test_demo_clips(clip: Clip) -> None:
+    assert clip.names == DOG_NAMES
+    assert clip.rate_hz == 60.0
+    assert clip.licence == "Apache-2.0 (generated)"
+    # segments keep their lengths
+    for i, parent in enumerate(clip.parents or ()):
+        if parent >= 0:
+            length = np.linalg.norm(clip.positions[:, i] - clip.positions[:, parent], axis=-1)
+            assert np.ptp(length) < 1e-12, clip.names[i]
+    # body-sized
+    at = {name: clip.positions[:, clip.index(name)] for name in clip.names}
+    assert 0.46 < at["LeftUpLeg"][:, 2].mean() < 0.51
+    np.testing.assert_allclose(np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1), 0.56, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1), 0.20, atol=1e-12)
+    # left is left: at the start the dog faces +X
+    assert at["LeftArm"][0, 1] > at["RightArm"][0, 1]
+    assert at["Head_end"][0, 0] > at["Hips"][0, 0]
+
+
+def test_names_and_lengths_of_the_demo() -> None:
+    clips = {clip.name: clip.duration_s for clip in demo_clips()}
+    assert clips == {
+        "synthetic_walk": 10.0,
+        "synthetic_trot": 8.0,
+        "synthetic_turn_left": 8.0,
+        "synthetic_turn_right": 8.0,
+    }
+
+
+@pytest.mark.parametrize("gait", GAITS)
+def test_smooth(gait: str) -> None:
+    """Accelerations are continuous: halving the time step halves the largest jump between frames."""
+
+    def largest_jump(rate_hz: float) -> float:
+        positions = dog_gait(gait, rate_hz=rate_hz, duration_s=2.0).positions
+        acceleration = np.diff(positions, n=2, axis=0) * rate_hz**2
+        return float(np.abs(np.diff(acceleration, axis=0)).max())
+
+    assert largest_jump(2000.0) < 0.6 * largest_jump(1000.0)
+
+
+def test_support_patterns() -> None:
+    walk, trot = dog_gait("walk", rate_hz=200.0), dog_gait("trot", rate_hz=200.0)
+    feet_down = sum(in_stance(walk, "walk", leg).astype(int) for leg in LEGS)
+    assert set(feet_down) == {2, 3}  # duty 0.65: always two or three
+    for leg, partner in (("LeftHind", "RightFore"), ("RightHind", "LeftFore")):
+        np.testing.assert_array_equal(paw(trot, leg)[:, 2], paw(trot, partner)[:, 2])
+    # in the order of touchdown: left hind, left fore, right hind, right fore
+    touchdowns = GAITS["walk"].touchdown
+    assert sorted(touchdowns, key=touchdowns.__getitem__) == [
+        "LeftHind",
+        "LeftFore",
+        "RightHind",
+        "RightFore",
+    ]
+
+
+@pytest.mark.parametrize("gait", ["walk", "trot"])
+def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None:
+    stride = GAITS[gait].stride_s
+    clip = dog_gait(gait, duration_s=3 * stride)
+    half = round(stride * clip.rate_hz / 2)
+    swap = [
+        clip.index(n.replace("Left", "Right") if "Left" in n else n.replace("Right", "Left"))
+        for n in clip.names
+    ]
+    mirrored = clip.positions[:, swap] * (1.0, -1.0, 1.0)
+    way = np.array([GAITS[gait].speed_mps * stride / 2, 0.0, 0.0])
+    np.testing.assert_allclose(clip.positions[half:], mirrored[:-half] + way, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gait": "gallop"}, "no gait 'gallop'; there are: walk, trot, turn"),
+        ({"speed_mps": 5.0}, "cannot reach"),
+        ({"speed_mps": float("nan")}, "must be finite"),
+        ({"duration_s": 0.0}, "duration_s must be positive"),
+        ({"rate_hz": -60.0}, "rate_hz must be positive"),
+    ],
+)
+def test_bad_input(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dog_gait(**options)
