@@ -1,0 +1,351 @@
+"""The `Robot`: an MJCF and a `robot.yaml` beside it, read into one frozen value.
+
+The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the time step, position actuators
+with their gains and torque limits); robot.yaml holds the rest (position and speed limits, home pose, feet,
+markers, mirrors, control rate). No number stands in both. A folder with these two files is a robot:
+`load("my_folder")` reads it like the packaged ones.
+
+Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root position 3 |
+root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame | root angular
+velocity 3, root frame | joint velocities J].
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import mujoco
+import numpy as np
+import yaml
+from numpy.typing import ArrayLike
+
+from mocap_data.errors import InputError
+from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
+from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
+
+ROOT_JOINT = "root"
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A named point on a body: `position` (3,) [m] in the frame of `body`."""
+
+    body: str
+    position: FloatArray
+
+
+@dataclass(frozen=True)
+class Robot:
+    """A robot with a free root, position-controlled hinges and spherical feet. All arrays are read-only.
+
+    J joints in qpos order, B bodies in MuJoCo's order (the root first, the world left out), F feet.
+    """
+
+    name: str
+    mjcf: Path
+    source: str
+    licence: str
+    joint_names: tuple[str, ...]
+    body_names: tuple[str, ...]
+    foot_bodies: tuple[str, ...]
+    foot_radius: float  # [m]
+    foot_offset: FloatArray  # (3,) centre of the foot's sphere in the foot body's frame [m]
+    markers: Mapping[str, Marker]
+    imu_site: str
+    home_qpos: FloatArray  # (7 + J,) standing, the lowest foot touching z = 0
+    kp: FloatArray  # (J,) [Nm/rad]
+    kd: FloatArray  # (J,) [Nm s/rad]
+    torque_limit: FloatArray  # (J,) [Nm]
+    joint_lower: FloatArray  # (J,) [rad]
+    joint_upper: FloatArray  # (J,) [rad]
+    velocity_limit: FloatArray  # (J,) [rad/s]
+    control_rate_hz: float
+    physics_rate_hz: float
+    symmetries: Mapping[str, Symmetry]
+    model_sha256: str  # of names, kinematics and inertia: what a stored motion depends on
+
+    @property
+    def home_joints(self) -> FloatArray:
+        """(J,) joint angles of the home pose [rad]."""
+        return self.home_qpos[7:]
+
+    @property
+    def substeps(self) -> int:
+        """Physics steps per control step."""
+        return round(self.physics_rate_hz / self.control_rate_hz)
+
+    def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
+        """A fresh, editable spec of the robot alone: no floor, no light, joints limited to lower..upper.
+
+        Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth faster.
+        """
+        spec = _read_spec(self.mjcf)
+        spec.compiler.discardvisual = not visuals
+        for name, lower, upper in zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True):
+            joint = spec.joint(name)
+            joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
+            joint.range = [lower, upper]
+        return spec
+
+    def model(self, *, visuals: bool = True) -> mujoco.MjModel:
+        """The compiled `spec()`."""
+        return self.spec(visuals=visuals).compile()
+
+
+def names() -> tuple[str, ...]:
+    """The packaged robots, sorted."""
+    return tuple(sorted(path.parent.name for path in _PACKAGE.glob("*/robot.yaml")))
+
+
+def load(robot: str | Path) -> Robot:
+    """The packaged robot of that name, or your own from the path of its folder or of its robot.yaml.
+
+    Raises InputError for an unknown name, a missing or malformed file, or a robot.yaml that does not fit its
+    MJCF.
+    """
+    if str(robot) in names():
+        return _read(_PACKAGE / str(robot) / "robot.yaml")
+    path = Path(robot)
+    if path.is_dir():
+        path = path / "robot.yaml"
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"no robot '{robot}'; there are: {', '.join(names())}")
+    return _read(path)
+
+
+# --- robot.yaml ---
+
+
+def _read(path: Path) -> Robot:
+    if not path.is_file():
+        raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+    required = ("name", "mjcf", "control_rate_hz", "imu_site", "joints", "feet", "markers", "symmetries")
+    top = fields(content, str(path), required=required, optional=("source", "licence"))
+
+    mjcf = path.parent / text(top["mjcf"], f"{path}: mjcf")
+    model = _compile(mjcf)
+    joint_names = _joint_names(model, mjcf)
+    body_names = tuple(model.body(i).name for i in range(1, model.nbody))
+    sites = tuple(model.site(i).name for i in range(model.nsite))
+
+    home, lower, upper, velocity = _joint_table(top["joints"], joint_names, f"{path}: joints")
+    kp, kd, torque_limit = _drives(model, joint_names, mjcf)
+    foot_bodies, foot_radius, foot_offset = _feet(top["feet"], body_names, f"{path}: feet")
+    markers = _markers(top["markers"], body_names, f"{path}: markers")
+    layout = _layout(model, joint_names, body_names, foot_bodies, markers)
+    control_rate_hz = positive(top["control_rate_hz"], f"{path}: control_rate_hz")
+    physics_rate_hz = 1.0 / model.opt.timestep
+    substeps = physics_rate_hz / control_rate_hz
+    if substeps < 0.5 or abs(substeps - round(substeps)) > 1e-6:
+        rates = f"control_rate_hz {control_rate_hz:g} does not divide the physics rate {physics_rate_hz:g} Hz"
+        raise InputError(f"{path}: {rates} of {mjcf.name}")
+
+    return Robot(
+        name=text(top["name"], f"{path}: name"),
+        mjcf=mjcf,
+        source=text(top.get("source", ""), f"{path}: source"),
+        licence=text(top.get("licence", ""), f"{path}: licence"),
+        joint_names=joint_names,
+        body_names=body_names,
+        foot_bodies=foot_bodies,
+        foot_radius=foot_radius,
+        foot_offset=foot_offset,
+        markers=MappingProxyType(markers),
+        imu_site=one_of(top["imu_site"], sites, "site", f"{path}: imu_site"),
+        home_qpos=read_only(_standing(model, home, foot_bodies, foot_radius, foot_offset)),
+        kp=read_only(kp),
+        kd=read_only(kd),
+        torque_limit=read_only(torque_limit),
+        joint_lower=read_only(lower),
+        joint_upper=read_only(upper),
+        velocity_limit=read_only(velocity),
+        control_rate_hz=control_rate_hz,
+        physics_rate_hz=physics_rate_hz,
+        symmetries=MappingProxyType(
+            {
+                name: read_symmetry(name, entry, layout, f"{path}: symmetries.{name}")
+                for name, entry in mapping(top["symmetries"], f"{path}: symmetries").items()
+            }
+        ),
+        model_sha256=_model_sha256(model),
+    )
+
+
+def _joint_table(value: Any, joint_names: Sequence[str], where: str) -> FloatArray:
+    """(4, J): home, lower, upper [rad] and speed limit [rad/s]."""
+    table = fields(value, where, required=joint_names)
+    rows = []
+    for name in joint_names:
+        here = f"{where}.{name}"
+        row = fields(table[name], here, required=("home", "lower", "upper", "velocity"))
+        home, lower, upper = (number(row[key], f"{here}.{key}") for key in ("home", "lower", "upper"))
+        if not lower <= home <= upper or lower == upper:
+            raise InputError(f"{here}: home {home:g} is not within lower {lower:g} and upper {upper:g}")
+        rows.append((home, lower, upper, positive(row["velocity"], f"{here}.velocity")))
+    return np.array(rows).T
+
+
+def _feet(value: Any, body_names: Sequence[str], where: str) -> tuple[tuple[str, ...], float, FloatArray]:
+    entry = fields(value, where, required=("bodies", "radius", "offset"))
+    if not isinstance(entry["bodies"], list) or not entry["bodies"]:
+        raise InputError(f"{where}.bodies: expected a list of bodies; found {entry['bodies']!r:.40}")
+    bodies = tuple(one_of(body, body_names, "body", f"{where}.bodies") for body in entry["bodies"])
+    return bodies, positive(entry["radius"], f"{where}.radius"), vector(entry["offset"], f"{where}.offset")
+
+
+def _markers(value: Any, body_names: Sequence[str], where: str) -> dict[str, Marker]:
+    markers = {}
+    for name, entry in mapping(value, where).items():
+        here = f"{where}.{name}"
+        entry = fields(entry, here, required=("body", "position"))
+        body = one_of(entry["body"], body_names, "body", f"{here}.body")
+        markers[name] = Marker(body, vector(entry["position"], f"{here}.position"))
+    return markers
+
+
+# --- MJCF ---
+
+
+def _read_spec(mjcf: Path) -> mujoco.MjSpec:
+    if not mjcf.is_file():
+        raise InputError(f"no MJCF file '{mjcf}'")
+    try:
+        return mujoco.MjSpec.from_file(str(mjcf))
+    except ValueError as error:
+        raise InputError(f"{mjcf}: not a valid MJCF: {' '.join(str(error).split())}") from error
+
+
+def _compile(mjcf: Path) -> mujoco.MjModel:
+    spec = _read_spec(mjcf)
+    try:
+        return spec.compile()
+    except ValueError as error:
+        raise InputError(f"{mjcf}: does not compile: {' '.join(str(error).split())}") from error
+
+
+def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
+    """Names of the hinges; refuses anything but a free joint "root" on the first body, then hinges."""
+    free, hinge = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_HINGE
+    joint_names = tuple(model.joint(i).name for i in range(model.njnt))
+    if joint_names[:1] != (ROOT_JOINT,) or model.jnt_type[0] != free or model.jnt_bodyid[0] != 1:
+        raise InputError(f"{mjcf}: the first body must have a free joint named '{ROOT_JOINT}'")
+    for name, kind in zip(joint_names[1:], model.jnt_type[1:], strict=True):
+        if kind != hinge:
+            raise InputError(f"{mjcf}: joint '{name}' is no hinge; only hinges may follow the root")
+    return joint_names[1:]
+
+
+def _drives(
+    model: mujoco.MjModel, joint_names: tuple[str, ...], mjcf: Path
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """kp [Nm/rad], kd [Nm s/rad], torque limit [Nm], each (J,): torque = clip(kp (target - q) - kd qd)."""
+    actuators = tuple(model.actuator(i).name for i in range(model.nu))
+    if actuators != joint_names:
+        found = ", ".join(actuators) or "none"
+        wanted = "one position actuator per joint, with its name and in its order"
+        raise InputError(f"{mjcf}: expected {wanted}: {', '.join(joint_names)}; found {found}")
+    kp, (offset, stiffness, damping) = model.actuator_gainprm[:, 0], model.actuator_biasprm[:, :3].T
+    lower, upper = model.actuator_forcerange.T
+    on_its_joint = (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT) & (
+        model.actuator_trnid[:, 0] == np.arange(1, model.njnt)
+    )
+    gear = model.actuator_gear[:, 0]
+    position = (offset == 0) & (stiffness == -kp) & (kp > 0) & (damping <= 0) & (gear == 1)
+    limited = (model.actuator_forcelimited != 0) & (upper > 0) & (lower == -upper)
+    for i, name in enumerate(actuators):
+        if not (on_its_joint[i] and position[i]):
+            raise InputError(
+                f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint"
+            )
+        if not limited[i]:
+            raise InputError(f"{mjcf}: actuator '{name}' needs a symmetric forcerange, the torque limit")
+    return kp, -damping, upper
+
+
+def _at(model: mujoco.MjModel, joints: ArrayLike) -> mujoco.MjData:
+    """Kinematics with the root at the origin and these joints (J,) [rad]."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = np.concatenate([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], joints])
+    mujoco.mj_kinematics(model, data)
+    return data
+
+
+def _point(data: mujoco.MjData, body: str, position: FloatArray) -> FloatArray:
+    """(3,) world position of a point given in a body's frame [m]."""
+    frame = data.body(body)
+    return frame.xpos + frame.xmat.reshape(3, 3) @ position
+
+
+def _standing(
+    model: mujoco.MjModel, home: FloatArray, foot_bodies: Sequence[str], radius: float, offset: FloatArray
+) -> FloatArray:
+    """(7 + J,) qpos of the home pose at the height where the lowest foot touches z = 0."""
+    data = _at(model, home)
+    height = radius - min(_point(data, foot, offset)[2] for foot in foot_bodies)
+    return np.concatenate([[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0], home])
+
+
+def _layout(
+    model: mujoco.MjModel,
+    joint_names: Sequence[str],
+    body_names: Sequence[str],
+    foot_bodies: Sequence[str],
+    markers: Mapping[str, Marker],
+) -> Layout:
+    data = _at(model, np.zeros(len(joint_names)))
+    points = [_point(data, marker.body, marker.position) for marker in markers.values()]
+    return Layout(
+        joint_names=joint_names,
+        joint_axes=data.xaxis[1:].copy(),
+        body_names=body_names,
+        foot_bodies=foot_bodies,
+        marker_names=tuple(markers),
+        marker_bodies=[body_names.index(marker.body) for marker in markers.values()],
+        marker_positions=np.array(points).reshape(-1, 3),
+    )
+
+
+def _model_sha256(model: mujoco.MjModel) -> str:
+    """Hash of what a stored motion depends on: names, tree, joint axes and mass distribution.
+
+    Figures are rounded to 1e-8 (m, kg, kg m2), far above the differences between versions of MuJoCo.
+    Shapes, gains and limits may change without making old motions unusable, so they stay out.
+    """
+    lines = []
+    for i in range(1, model.nbody):
+        axes = _matrix(model.body_iquat[i])
+        # In the body's axes, because the order and signs of principal axes are the compiler's choice.
+        inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
+        parent = model.body(model.body_parentid[i]).name
+        figures = _figures(
+            model.body_pos[i], _matrix(model.body_quat[i]), model.body_mass[i], model.body_ipos[i], inertia
+        )
+        lines.append(f"body {model.body(i).name} {parent} {figures}")
+    for i in range(model.njnt):
+        joint = model.joint(i)
+        figures = _figures(joint.pos, joint.axis)
+        lines.append(f"joint {joint.name} {model.body(joint.bodyid[0]).name} {joint.type[0]} {figures}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _matrix(quaternion: FloatArray) -> FloatArray:
+    """(4,) wxyz -> (3, 3)."""
+    matrix = np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, quaternion)
+    return matrix.reshape(3, 3)
+
+
+def _figures(*arrays: ArrayLike) -> str:
+    """All entries to 1e-8, zero spelled one way."""
+    flat = np.concatenate([np.ravel(np.asarray(array, dtype=np.float64)) for array in arrays])
+    return " ".join(f"{value + 0.0:.8f}" for value in np.round(flat, 8))

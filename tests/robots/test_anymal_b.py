@@ -1,0 +1,377 @@
+"""ANYmal B: equal to the URDF it was made from, mirrored exactly, and able to stand."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from npmp import robots
+
+LEGS = ("LF", "RF", "LH", "RH")
+ANYMAL = robots.load("anymal_b")
+MODEL = ANYMAL.model()
+
+
+def random_qpos(rng: np.random.Generator, joint_range: float = np.pi) -> np.ndarray:
+    """(19,) any place, any orientation, any joint angles."""
+    quaternion = rng.normal(size=4)
+    joints = rng.uniform(-joint_range, joint_range, size=12)
+    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
+
+
+def at(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray | float = 0.0) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    data.qvel[:] = qvel
+    mujoco.mj_forward(model, data)
+    return data
+
+
+def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
+    """(18, 18) joint-space inertia."""
+    matrix = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, at(model, qpos), matrix)
+    return matrix
+
+
+def with_floor(robot: robots.Robot, *, visuals: bool = True) -> mujoco.MjModel:
+    spec = robot.spec(visuals=visuals)
+    spec.worldbody.add_geom(
+        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
+    )
+    return spec.compile()
+
+
+# --- against the URDF ---
+
+
+def urdf_text(shared: Path) -> str:
+    path = shared / "robots" / "anymal_b_urdf" / "anymal_b_example-robot-data-6.0.0.urdf"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    return path.read_text()
+
+
+def compile_urdf(text: str, *, boundmass: float, boundinertia: float) -> mujoco.MjModel:
+    """The URDF without meshes, fixed links merged, on a free root.
+
+    Its dummy base link (1e-6 kg) has a singular inertia, which MuJoCo refuses: it gets the diagonal of it.
+    """
+    compiler = (
+        '<mujoco><compiler discardvisual="true" fusestatic="true" balanceinertia="true" '
+        f'boundmass="{boundmass}" boundinertia="{boundinertia}"/></mujoco>'
+    )
+    opening_end = text.index(">", text.index("<robot")) + 1
+    text = text[:opening_end] + compiler + text[opening_end:]
+    singular = 'ixx="1e-6" ixy="1e-6" ixz="1e-6" iyy="1e-6" iyz="1e-6" izz="1e-6"'
+    assert text.count(singular) == 1
+    text = text.replace(singular, 'ixx="1e-6" ixy="0" ixz="0" iyy="1e-6" iyz="0" izz="1e-6"')
+    spec = mujoco.MjSpec.from_string(text)
+    spec.worldbody.first_body().add_freejoint(name="root")
+    return spec.compile()
+
+
+@pytest.fixture
+def urdf(shared: Path) -> mujoco.MjModel:
+    return compile_urdf(urdf_text(shared), boundmass=1e-4, boundinertia=1e-6)
+
+
+def test_joints_are_the_urdfs(urdf: mujoco.MjModel) -> None:
+    assert tuple(urdf.joint(i).name for i in range(1, urdf.njnt)) == ANYMAL.joint_names
+    assert np.all(ANYMAL.torque_limit == 40) and np.all(ANYMAL.velocity_limit == 15)
+
+
+def test_mass_is_the_urdfs(shared: Path, urdf: mujoco.MjModel) -> None:
+    links = ElementTree.fromstring(urdf_text(shared)).iter("mass")
+    figures = sum(float(link.attrib["value"]) for link in links)
+    assert MODEL.body_mass.sum() == pytest.approx(figures, rel=1e-5)
+    assert MODEL.body_mass.sum() == pytest.approx(urdf.body_mass.sum(), rel=1e-9)
+
+
+def test_body_poses_are_the_urdfs(urdf: mujoco.MjModel) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        qpos = random_qpos(rng)
+        ours, theirs = at(MODEL, qpos), at(urdf, qpos)
+        for i in range(1, urdf.nbody):
+            name = urdf.body(i).name
+            np.testing.assert_allclose(ours.body(name).xpos, theirs.body(name).xpos, atol=1e-9)
+            np.testing.assert_allclose(ours.body(name).xmat, theirs.body(name).xmat, atol=1e-9)
+
+
+def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujoco.MjModel) -> None:
+    tree = ElementTree.fromstring(urdf_text(shared))
+    origin = {
+        joint.attrib["name"]: np.array(joint.find("origin").attrib["xyz"].split(), dtype=float)  # type: ignore
+        for joint in tree.findall("joint")
+    }
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        qpos = random_qpos(rng)
+        ours, theirs = at(MODEL, qpos), at(urdf, qpos)
+        for leg in LEGS:
+            in_shank = origin[f"{leg}_SHANK_TO_ADAPTER"] + origin[f"{leg}_ADAPTER_TO_FOOT"]
+            shank = theirs.body(f"{leg}_SHANK")
+            expected = shank.xpos + shank.xmat.reshape(3, 3) @ in_shank
+            np.testing.assert_allclose(ours.body(f"{leg}_FOOT").xpos, expected, atol=1e-9)
+
+
+def test_inertia_matrix_is_the_urdfs(urdf: mujoco.MjModel) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        qpos = random_qpos(rng)
+        theirs = inertia_matrix(urdf, qpos)
+        difference = np.abs(inertia_matrix(MODEL, qpos) - theirs)
+        # |M_ij| <= sqrt(M_ii M_jj) bounds each entry, so this is relative also where an entry is near zero
+        scale = np.sqrt(np.outer(np.diag(theirs), np.diag(theirs)))
+        assert np.max(difference / scale) < 1e-9
+
+
+def test_placeholders_are_all_that_differs_from_the_bare_figures(shared: Path) -> None:
+    """The dummy base link counts 1e-4 kg instead of 1e-6, the feet's inertia 1e-6 instead of 4.9e-7."""
+    bare = compile_urdf(urdf_text(shared), boundmass=0, boundinertia=0)
+    assert MODEL.body_mass.sum() - bare.body_mass.sum() == pytest.approx(0.99e-4, rel=1e-6)
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        qpos = random_qpos(rng)
+        theirs = inertia_matrix(bare, qpos)
+        error = np.linalg.norm(inertia_matrix(MODEL, qpos) - theirs) / np.linalg.norm(theirs)
+        assert error < 5e-6
+
+
+# --- names and figures ---
+
+
+def test_names_and_order() -> None:
+    assert ANYMAL.joint_names == tuple(f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE"))
+    parts = ("HIP", "THIGH", "SHANK", "FOOT")
+    assert ANYMAL.body_names == ("base", *(f"{leg}_{part}" for leg in LEGS for part in parts))
+    assert ANYMAL.foot_bodies == tuple(f"{leg}_FOOT" for leg in LEGS)
+    assert (MODEL.nq, MODEL.nv, MODEL.nu) == (19, 18, 12)
+    assert ANYMAL.substeps == 8
+
+
+def test_drive_gains() -> None:
+    # 0.25 Nm/rpm = 0.25 * 60 / (2 pi) Nm s/rad
+    np.testing.assert_allclose(ANYMAL.kp, 100)
+    np.testing.assert_allclose(ANYMAL.kd, 0.25 * 60 / (2 * np.pi), rtol=1e-3)
+
+
+def test_drives_are_the_pd_law_with_a_torque_limit() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        qpos, qvel = random_qpos(rng, 0.5), rng.normal(size=18)
+        data = at(MODEL, qpos, qvel)
+        data.ctrl[:] = rng.normal(size=12)
+        mujoco.mj_forward(MODEL, data)
+        torque = ANYMAL.kp * (data.ctrl - qpos[7:]) - ANYMAL.kd * qvel[6:]
+        expected = np.clip(torque, -ANYMAL.torque_limit, ANYMAL.torque_limit)
+        np.testing.assert_allclose(data.qfrc_actuator[6:], expected, atol=1e-12)
+    assert not MODEL.actuator_ctrllimited.any()
+
+
+def test_limits_are_the_models_ranges() -> None:
+    np.testing.assert_array_equal(MODEL.jnt_range[1:], np.stack([ANYMAL.joint_lower, ANYMAL.joint_upper], -1))
+    assert MODEL.jnt_limited[1:].all()
+
+
+def test_knees_keep_their_side() -> None:
+    """Front knees bend one way, hind knees the other, and never through the straight leg.
+
+    The leg is straight when the foot, 0.1 m beside the tube's knee end and 0.298 m below, lies in line with the
+    thigh: at atan(0.1 / 0.298) = 0.324 rad on the side where the knee must not go.
+    """
+    straight = np.arctan2(0.1, 0.298)
+    for leg, sign in zip(LEGS, (-1, -1, 1, 1), strict=True):
+        knee = ANYMAL.joint_names.index(f"{leg}_KFE")
+        limits = sign * np.array([ANYMAL.joint_lower[knee], ANYMAL.joint_upper[knee]])
+        assert limits.min() > -straight + 0.3
+        assert sign * ANYMAL.home_joints[knee] > 0
+
+
+def test_imu_reads_gravity_in_the_bases_axes() -> None:
+    """At rest an accelerometer shows the reaction to gravity; rolled by +90 degrees, up is the base's +Y."""
+    model = ANYMAL.spec()
+    model.option.gravity = [0, 0, -9.81]
+    compiled = model.compile()
+    half = np.sqrt(0.5)
+    for quaternion, up in (((1, 0, 0, 0), (0, 0, 1)), ((half, half, 0, 0), (0, 1, 0))):
+        qpos = ANYMAL.home_qpos.copy()
+        qpos[3:7] = quaternion
+        data = at(compiled, qpos)
+        rotation = data.body("base").xmat.reshape(3, 3)
+        np.testing.assert_allclose(rotation.T @ [0, 0, 1], up, atol=1e-12)
+        np.testing.assert_allclose(data.site(ANYMAL.imu_site).xmat.reshape(3, 3), rotation, atol=1e-12)
+    # Spinning at w about the base's X axis, the gyro says (w, 0, 0) whatever the base's attitude.
+    qvel = np.zeros(18)
+    qvel[3] = 1.5
+    data = at(compiled, random_qpos(np.random.default_rng(5)), qvel)
+    np.testing.assert_allclose(data.sensor("imu_gyro").data, [1.5, 0, 0], atol=1e-12)
+
+
+# --- home ---
+
+
+def test_home_height_by_hand() -> None:
+    """Hip to knee 0.25 m, knee to the sphere's centre (0.1, 0.298) m, turned by 0.4 forth and 0.8 back."""
+    knee = 0.25 * np.cos(0.4)
+    foot = 0.298 * np.cos(0.4) - 0.1 * np.sin(0.4)
+    assert ANYMAL.home_qpos[2] == pytest.approx(knee + foot + 0.031, abs=1e-9)
+
+
+def test_home_feet_touch_the_floor_and_mirror() -> None:
+    data = at(MODEL, ANYMAL.home_qpos)
+    centres = np.array([data.geom(f"{leg}_foot").xpos for leg in LEGS])
+    np.testing.assert_allclose(centres[:, 2], ANYMAL.foot_radius, atol=1e-12)
+    for symmetry in ANYMAL.symmetries.values():
+        np.testing.assert_allclose(symmetry.mirror_qpos(ANYMAL.home_qpos), ANYMAL.home_qpos, atol=1e-15)
+    for leg, centre in zip(LEGS, centres, strict=True):
+        foot = data.body(f"{leg}_FOOT")
+        stated = foot.xpos + foot.xmat.reshape(3, 3) @ ANYMAL.foot_offset
+        np.testing.assert_allclose(stated, centre, atol=1e-12)
+        assert MODEL.geom(f"{leg}_foot").size[0] == ANYMAL.foot_radius
+
+
+def test_knees_point_inwards() -> None:
+    data = at(MODEL, ANYMAL.home_qpos)
+    for leg, outwards in zip(LEGS, (1, 1, -1, -1), strict=True):
+        hip, knee = data.body(f"{leg}_THIGH").xpos[0], data.body(f"{leg}_SHANK").xpos[0]
+        assert outwards * (knee - hip) == pytest.approx(-0.25 * np.sin(0.4))
+
+
+@pytest.mark.parametrize("visuals", [True, False])
+def test_stands_for_two_seconds(visuals: bool) -> None:
+    model = with_floor(ANYMAL, visuals=visuals)
+    data = at(model, ANYMAL.home_qpos)
+    data.ctrl[:] = ANYMAL.home_joints
+    mujoco.mj_step(model, data, 800)
+    assert data.qpos[2] > 0.9 * ANYMAL.home_qpos[2]
+    assert abs(data.qpos[3]) > 0.999  # level, and not turned
+    assert np.linalg.norm(data.qpos[:2]) < 0.01
+    feet = {model.geom(contact.geom2).name for contact in data.contact}
+    assert feet == {f"{leg}_foot" for leg in LEGS}
+
+
+def test_visuals_do_not_change_the_physics() -> None:
+    ends = []
+    for visuals in (True, False):
+        model = with_floor(ANYMAL, visuals=visuals)
+        data = at(model, ANYMAL.home_qpos, 0.3)
+        mujoco.mj_step(model, data, 100)
+        ends.append(np.concatenate([data.qpos, data.qvel]))
+    np.testing.assert_array_equal(*ends)
+    seen = [with_floor(ANYMAL, visuals=visuals).ngeom for visuals in (True, False)]
+    assert seen[1] == 19 < seen[0]  # floor, trunk, belly, and hip, knee, shank, foot of four legs
+
+
+def test_robot_geoms_collide_with_the_floor_only() -> None:
+    floorless = MODEL
+    qpos = ANYMAL.home_qpos.copy()
+    qpos[7:] = [-0.7, -1.6, -2.6, 0.7, -1.6, -2.6, -0.7, 1.6, 2.6, 0.7, 1.6, 2.6]  # folded into the trunk
+    assert at(floorless, qpos).ncon == 0
+    qpos[2] = 0.0
+    assert at(with_floor(ANYMAL), qpos).ncon > 4
+
+
+# --- mirrors ---
+
+
+@pytest.mark.parametrize("name", ["left_right", "front_back"])
+def test_mirrored_pose_has_mirrored_kinematics(name: str) -> None:
+    symmetry = ANYMAL.symmetries[name]
+    reflection = np.diag(symmetry.reflection)
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        qpos = random_qpos(rng)
+        data, image = at(MODEL, qpos), at(MODEL, symmetry.mirror_qpos(qpos))
+        permuted = 1 + symmetry.body_permutation
+        expected = symmetry.mirror_points(data.xpos[permuted])
+        np.testing.assert_allclose(image.xpos[1:], expected, atol=1e-9)
+        rotations = reflection @ data.xmat[permuted].reshape(-1, 3, 3) @ reflection
+        np.testing.assert_allclose(image.xmat[1:].reshape(-1, 3, 3), rotations, atol=1e-9)
+        quaternions = symmetry.mirror_quaternions(data.xquat[permuted])
+        alignment = np.abs(np.sum(quaternions * image.xquat[1:], axis=-1))
+        np.testing.assert_allclose(alignment, 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["left_right", "front_back"])
+def test_mirrored_velocity_has_mirrored_body_velocities(name: str) -> None:
+    symmetry = ANYMAL.symmetries[name]
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        qpos, qvel = random_qpos(rng), rng.normal(size=18)
+        velocities = []
+        for position, velocity in (
+            (qpos, qvel),
+            (symmetry.mirror_qpos(qpos), symmetry.mirror_qvel(qvel)),
+        ):
+            data = at(MODEL, position, velocity)
+            world = np.zeros((17, 6))  # angular, linear, in the world's axes at each body's origin
+            for i in range(17):
+                mujoco.mj_objectVelocity(MODEL, data, mujoco.mjtObj.mjOBJ_XBODY, 1 + i, world[i], 0)
+            velocities.append(world)
+        original, image = velocities
+        original = original[symmetry.body_permutation]
+        np.testing.assert_allclose(image[:, 3:], symmetry.mirror_points(original[:, 3:]), atol=1e-9)
+        np.testing.assert_allclose(image[:, :3], symmetry.mirror_rotation_vectors(original[:, :3]), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["left_right", "front_back"])
+def test_mirror_is_its_own_inverse_on_batches(name: str) -> None:
+    symmetry = ANYMAL.symmetries[name]
+    rng = np.random.default_rng(8)
+    qpos, qvel = rng.normal(size=(4, 5, 19)), rng.normal(size=(4, 5, 18))
+    np.testing.assert_array_equal(symmetry.mirror_qpos(symmetry.mirror_qpos(qpos)), qpos)
+    np.testing.assert_array_equal(symmetry.mirror_qvel(symmetry.mirror_qvel(qvel)), qvel)
+    np.testing.assert_array_equal(symmetry.mirror_qpos(qpos)[2, 3], symmetry.mirror_qpos(qpos[2, 3]))
+    for permutation in (symmetry.body_permutation, symmetry.foot_permutation, symmetry.marker_permutation):
+        np.testing.assert_array_equal(permutation[permutation], np.arange(len(permutation)))
+
+
+def test_mirrors_swap_the_legs_they_should() -> None:
+    """Left-right: abduction changes its sign, the pitch axes keep theirs. Front-back: the other way round."""
+    left_right, front_back = ANYMAL.symmetries["left_right"], ANYMAL.symmetries["front_back"]
+    np.testing.assert_array_equal(left_right.joint_sign, [-1, 1, 1] * 4)
+    np.testing.assert_array_equal(front_back.joint_sign, [1, -1, -1] * 4)
+    feet = np.array(LEGS)
+    assert list(feet[left_right.foot_permutation]) == ["RF", "LF", "RH", "LH"]
+    assert list(feet[front_back.foot_permutation]) == ["LH", "RH", "LF", "RF"]
+    markers = np.array(tuple(ANYMAL.markers))
+    assert dict(zip(markers, markers[front_back.marker_permutation], strict=True))["LF_shoulder"] == "LH_hip"
+
+
+def test_limits_are_symmetric() -> None:
+    for symmetry in ANYMAL.symmetries.values():
+        images = symmetry.mirror_joints([ANYMAL.joint_lower, ANYMAL.joint_upper])
+        np.testing.assert_array_equal(images.min(axis=0), ANYMAL.joint_lower)
+        np.testing.assert_array_equal(images.max(axis=0), ANYMAL.joint_upper)
+
+
+# --- markers ---
+
+
+def test_markers() -> None:
+    hips = ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip")
+    assert tuple(ANYMAL.markers) == ("base", *hips, *(f"{leg}_foot" for leg in LEGS))
+    for leg in LEGS:
+        marker = ANYMAL.markers[f"{leg}_foot"]
+        assert marker.body == f"{leg}_FOOT"
+        np.testing.assert_array_equal(marker.position, ANYMAL.foot_offset)
+
+
+def test_shoulders_and_hips_are_where_a_legs_first_two_axes_meet() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(10):
+        data = at(MODEL, random_qpos(rng))
+        base = data.body("base")
+        for leg, name in zip(LEGS, ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"), strict=True):
+            point = base.xpos + base.xmat.reshape(3, 3) @ ANYMAL.markers[name].position
+            for joint in ("HAA", "HFE"):
+                from_axis = np.cross(
+                    point - data.joint(f"{leg}_{joint}").xanchor, data.joint(f"{leg}_{joint}").xaxis
+                )
+                np.testing.assert_allclose(from_axis, 0, atol=1e-12)

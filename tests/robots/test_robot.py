@@ -1,0 +1,260 @@
+"""Loading robots: packaged and one's own, and what a wrong robot.yaml or MJCF is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from mocap_data.errors import InputError
+from npmp import robots
+
+# A plank on two one-joint legs, left and right, whose hip axes point opposite ways.
+MJCF = """
+<mujoco>
+  <option timestep="0.005"/>
+  <worldbody>
+    <body name="plank">
+      <freejoint name="root"/>
+      <geom type="box" size="0.2 0.1 0.02"/>
+      <site name="imu"/>
+      <body name="l_leg" pos="0 0.1 0">
+        <joint name="l_hip" axis="1 0 0"/>
+        <inertial mass="1" pos="0 0 -0.1" diaginertia="0.03 0.02 0.01"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
+      </body>
+      <body name="r_leg" pos="0 -0.1 0">
+        <joint name="r_hip" axis="-1 0 0"/>
+        <inertial mass="1" pos="0 0 -0.1" diaginertia="0.03 0.02 0.01"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>
+    <position name="r_hip" joint="r_hip" kp="20" kv="2" forcerange="-6 6"/>
+  </actuator>
+</mujoco>
+"""
+ROBOT = """
+name: plank
+mjcf: plank.xml
+control_rate_hz: 50
+imu_site: imu
+joints:
+  l_hip: {home: 0.1, lower: -1, upper: 1, velocity: 10}
+  r_hip: {home: 0.1, lower: -1, upper: 1, velocity: 10}
+feet: {bodies: [l_leg, r_leg], radius: 0.02, offset: [0, 0, -0.3]}
+markers:
+  centre: {body: plank, position: [0, 0, 0]}
+  left: {body: l_leg, position: [0, 0, -0.3]}
+  right: {body: r_leg, position: [0, 0, -0.3]}
+symmetries:
+  left_right: {normal: y, swap: [[l_, r_]]}
+"""
+
+
+def write(folder: Path, *, robot: str = ROBOT, mjcf: str = MJCF) -> Path:
+    (folder / "plank.xml").write_text(mjcf)
+    (folder / "robot.yaml").write_text(robot)
+    return folder
+
+
+def changed(path: tuple[str, ...], value: object) -> str:
+    """ROBOT with the entry at `path` set to `value`, or left out where value is None."""
+    content = yaml.safe_load(ROBOT)
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return yaml.safe_dump(content)
+
+
+def message(folder: Path, **files: str) -> str:
+    """The one line that loading this robot fails with."""
+    with pytest.raises(InputError) as error:
+        robots.load(write(folder, **files))
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+# --- loading ---
+
+
+def test_names() -> None:
+    assert "anymal_b" in robots.names()
+
+
+def test_unknown_name_lists_what_exists() -> None:
+    with pytest.raises(InputError, match=r"no robot 'anymal_x'; there are: .*anymal_b"):
+        robots.load("anymal_x")
+
+
+def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
+    write(tmp_path)
+    plank = robots.load(tmp_path)
+    assert robots.load(str(tmp_path / "robot.yaml")).model_sha256 == plank.model_sha256
+    assert plank.name == "plank" and plank.source == ""
+    assert plank.joint_names == ("l_hip", "r_hip") and plank.body_names == ("plank", "l_leg", "r_leg")
+    np.testing.assert_array_equal(plank.kp, [10, 20])
+    np.testing.assert_array_equal(plank.kd, [1, 2])
+    np.testing.assert_array_equal(plank.torque_limit, [5, 6])
+    assert (plank.physics_rate_hz, plank.control_rate_hz, plank.substeps) == (200, 50, 4)
+    # Both legs swung by 0.1 rad: the foot's centre is 0.3 cos 0.1 below, its sole 0.02 lower.
+    assert plank.home_qpos[2] == pytest.approx(0.3 * np.cos(0.1) + 0.02)
+
+
+def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
+    """Hip axes that are each other's mirror image (+X and -X across Y) need no change of sign."""
+    symmetry = robots.load(write(tmp_path)).symmetries["left_right"]
+    np.testing.assert_array_equal(symmetry.joint_sign, [1, 1])
+    np.testing.assert_array_equal(symmetry.joint_permutation, [1, 0])
+    np.testing.assert_array_equal(symmetry.body_permutation, [0, 2, 1])
+    np.testing.assert_array_equal(symmetry.marker_permutation, [0, 2, 1])
+    same_axes = MJCF.replace('axis="-1 0 0"', 'axis="1 0 0"')
+    symmetry = robots.load(write(tmp_path, mjcf=same_axes)).symmetries["left_right"]
+    np.testing.assert_array_equal(symmetry.joint_sign, [-1, -1])
+
+
+def test_robot_is_read_only() -> None:
+    anymal = robots.load("anymal_b")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        anymal.name = "other"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        anymal.home_qpos[2] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        anymal.markers["base"].position[0] = 1.0
+    with pytest.raises(TypeError):
+        anymal.markers["new"] = anymal.markers["base"]  # type: ignore[index]
+
+
+def test_specs_are_fresh() -> None:
+    anymal = robots.load("anymal_b")
+    spec = anymal.spec()
+    spec.worldbody.add_geom(size=[1, 1, 1])
+    assert anymal.model().ngeom == spec.compile().ngeom - 1
+
+
+def test_no_torch() -> None:
+    code = "import sys, npmp.robots; npmp.robots.load('anymal_b'); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+# --- the model's hash ---
+
+
+def test_hash_ignores_what_motions_do_not_depend_on(tmp_path: Path) -> None:
+    plain = robots.load(write(tmp_path)).model_sha256
+    mjcf = MJCF.replace('kp="10"', 'kp="11"').replace('size="0.02" fromto', 'size="0.03" fromto')
+    mjcf = mjcf.replace('timestep="0.005"', 'timestep="0.0025"')
+    assert robots.load(write(tmp_path, mjcf=mjcf)).model_sha256 == plain
+    # The same inertia by other principal axes: turned by 90 degrees about X, Y and Z change places.
+    turned = 'diaginertia="0.03 0.01 0.02" euler="90 0 0"'
+    mjcf = MJCF.replace('diaginertia="0.03 0.02 0.01"', turned)
+    assert robots.load(write(tmp_path, mjcf=mjcf)).model_sha256 == plain
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('pos="0 0.1 0"', 'pos="0 0.1001 0"'),
+        ('mass="1" pos="0 0 -0.1"', 'mass="1.001" pos="0 0 -0.1"'),
+        ("0.03 0.02 0.01", "0.03 0.02 0.0101"),
+        ('axis="1 0 0"', 'axis="-1 0 0"'),
+    ],
+)
+def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) -> None:
+    lopsided = changed(("symmetries",), {})
+    plain = robots.load(write(tmp_path, robot=lopsided)).model_sha256
+    other = robots.load(write(tmp_path, robot=lopsided, mjcf=MJCF.replace(old, new, 1))).model_sha256
+    assert other != plain
+
+
+def test_hash_sees_names(tmp_path: Path) -> None:
+    plain = robots.load(write(tmp_path)).model_sha256
+    renamed = {"mjcf": MJCF.replace("_leg", "_limb"), "robot": ROBOT.replace("_leg", "_limb")}
+    assert robots.load(write(tmp_path, **renamed)).model_sha256 != plain
+
+
+# --- wrong files ---
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("imu_site",), None, "missing key 'imu_site'"),
+        (("colour",), "red", "unknown key 'colour'; there are: name, mjcf"),
+        (("imu_site",), "nose", "no site 'nose'; there are: imu"),
+        (("control_rate_hz",), 60, "60 does not divide the physics rate 200 Hz"),
+        (("control_rate_hz",), "fast", "expected a finite number; found 'fast'"),
+        (("mjcf",), "gone.xml", "no MJCF file"),
+        (("joints", "r_hip"), None, "joints: missing key 'r_hip'"),
+        (("joints", "tail"), {}, "joints: unknown key 'tail'; there are: l_hip, r_hip"),
+        (("joints", "l_hip", "home"), 2, "joints.l_hip: home 2 is not within lower -1 and upper 1"),
+        (("joints", "l_hip", "upper"), float("nan"), "joints.l_hip.upper: expected a finite number"),
+        (("joints", "l_hip", "velocity"), 0, "joints.l_hip.velocity: expected a positive number"),
+        (("feet", "bodies"), ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
+        (("feet", "bodies"), [], "feet.bodies: expected a list of bodies"),
+        (("feet", "offset"), [0, 0], "feet.offset: expected three numbers"),
+        (("markers", "left", "body"), "arm", "markers.left.body: no body 'arm'"),
+        (("markers", "left", "position"), [0, 0, -0.2], "marker 'left' has 0 mirror images"),
+        (("symmetries", "left_right", "normal"), "w", "no axis 'w'; there are: x, y, z"),
+        (("symmetries", "left_right", "swap"), [["l_", "q_"]], "no joint (the image of l_hip) 'q_hip'"),
+        (("symmetries", "left_right", "swap"), "l_r_", "expected pairs of name prefixes"),
+        (("symmetries", "left_right", "swap"), [["l_", "r_"], ["l_", "r_"]], "swapped twice"),
+        (("symmetries",), [1], "symmetries: expected a mapping"),
+    ],
+)
+def test_wrong_entries_are_named(tmp_path: Path, path: tuple[str, ...], value: object, expected: str) -> None:
+    assert expected in message(tmp_path, robot=changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("</mujoco>", "", "not a valid MJCF"),
+        ('mass="1"', 'mass="-1"', "plank.xml: "),
+        ('<freejoint name="root"/>', "", "free joint named 'root'"),
+        ('name="root"', 'name="base"', "free joint named 'root'"),
+        ('axis="1 0 0"', 'type="ball"', "joint 'l_hip' is no hinge"),
+        ('<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>', "", "found r_hip"),
+        (
+            '<position name="l_hip" joint="l_hip"',
+            '<position name="l_hip" joint="r_hip"',
+            "'l_hip' is no position",
+        ),
+        (
+            '<position name="l_hip" joint="l_hip" kp="10" kv="1"',
+            '<motor name="l_hip" joint="l_hip"',
+            "no position",
+        ),
+        ('forcerange="-5 5"', "", "actuator 'l_hip' needs a symmetric forcerange"),
+        ('forcerange="-5 5"', 'forcerange="-5 6"', "actuator 'l_hip' needs a symmetric forcerange"),
+        ('axis="-1 0 0"', 'axis="0 1 0"', "the axes of joints 'l_hip' and 'r_hip' are no mirror images"),
+    ],
+)
+def test_wrong_mjcf_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in MJCF
+    assert expected in message(tmp_path, mjcf=MJCF.replace(old, new, 1))
+
+
+def test_garbled_and_missing_files(tmp_path: Path) -> None:
+    assert "not a YAML file" in message(tmp_path, robot="name: [")
+    assert "expected a mapping" in message(tmp_path, robot="- 1")
+    (tmp_path / "robot.yaml").write_bytes(b"\xff\xfe\x00garbage")
+    with pytest.raises(InputError, match="not a YAML file"):
+        robots.load(tmp_path)
+    with pytest.raises(InputError, match="no robot file"):
+        robots.load(tmp_path / "other.yaml")
+    (tmp_path / "robot.yaml").unlink()
+    with pytest.raises(InputError, match="no robot file"):
+        robots.load(tmp_path)
