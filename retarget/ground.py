@@ -1,0 +1,122 @@
+"""Feet and floor: when feet stand, where the floor is, and how standing feet are made to stand still on it.
+
+Recorded paws neither stay exactly where they are put nor at one height: they roll from heel to toe (1 to 3
+cm), and the skeleton's paw ends sit at different heights. A robot's round foot in a simulator does neither.
+So the feet's targets, and only these, are tidied before the poses are solved: through each stance they keep
+one place and the floor's height, and the correction fades from one stance into the next during the swing.
+Shapes: T frames, F feet. World frame, Z up, metres.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
+
+from mocap_data.arrays import Array
+
+Bools = NDArray[np.bool_]
+
+STANCE_SPEED = 0.35  # [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
+STANCE_HEIGHT = 0.05  # [m] above the foot's own standing height; a paw held still in the air does not stand
+STANCE_TIME = 0.05  # [s] shorter stances are noise
+PIN_REACH = (
+    0.08  # [m] a stance whose foot wanders further is not pinned to one place (a shuffling or sliding foot)
+)
+
+
+def runs(mask: Bools) -> list[tuple[int, int]]:
+    """The stretches [start, stop) where a mask (T,) is true."""
+    edges = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+
+
+def horizontal_speed(feet: Array, rate_hz: float) -> Array:
+    """Horizontal speed (T, F) [m/s] of feet (T, F, 3), central differences."""
+    speed: Array = np.linalg.norm(np.gradient(feet[..., :2], axis=0), axis=-1) * rate_hz
+    return speed
+
+
+def stance(feet: Array, rate_hz: float) -> Bools:
+    """When feet (T, F, 3) stand, (T, F): slow, near that foot's standing height, for more than a moment.
+
+    Gaps and stances shorter than STANCE_TIME are closed and dropped.
+    """
+    slow = horizontal_speed(feet, rate_hz) < STANCE_SPEED
+    shortest = max(1, round(STANCE_TIME * rate_hz))
+    out = np.zeros(slow.shape, dtype=bool)
+    for foot in range(feet.shape[1]):
+        height = feet[:, foot, 2]
+        if not slow[:, foot].any():
+            continue
+        # The low quarter of slow heights: sits in the stances even when a clip holds a paw up for a while.
+        mask = slow[:, foot] & (height < np.percentile(height[slow[:, foot]], 25) + STANCE_HEIGHT)
+        for wanted in (False, True):  # first close short gaps, then drop short stances
+            for start, stop in runs(mask == wanted):
+                if stop - start < shortest and start > 0 and stop < len(mask):
+                    mask[start:stop] = not wanted
+        out[:, foot] = mask
+    return out
+
+
+def floor_height(feet: Array, standing: Bools) -> float:
+    """Height [m] of the floor under feet (T, F, 3): mean over feet of their median standing heights.
+
+    Feet that never stand do not count; when none does, the lowest 2 % of all heights are taken for standing.
+    """
+    heights = [
+        np.median(feet[standing[:, foot], foot, 2])
+        for foot in range(feet.shape[1])
+        if standing[:, foot].any()
+    ]
+    return float(np.mean(heights)) if heights else float(np.percentile(feet[..., 2], 2))
+
+
+def hold(values: Array, standing: Bools, goal: float | None = None, reach: float | None = None) -> Array:
+    """`values` (T, K) made constant through each stance of `standing` (T,), and blended in between.
+
+    In a stance the values become `goal`, or their own mean over that stance. In a swing they get the
+    correction of both neighbouring stances, faded by a smooth step, so that the movement of the swing
+    stays. Before the first stance and after the last its correction is kept. A stance whose values stray
+    further than `reach` from their mean is left as it is.
+    """
+    stances = runs(standing)
+    if not stances:
+        return values.copy()
+    correction = np.zeros_like(values)
+    for start, stop in stances:
+        held = values[start:stop].mean(axis=0) if goal is None else np.full(values.shape[1], goal)
+        stray = np.linalg.norm(values[start:stop] - held, axis=-1).max()
+        if reach is None or stray <= reach:
+            correction[start:stop] = held - values[start:stop]
+    correction[: stances[0][0]] = correction[stances[0][0]]
+    correction[stances[-1][1] :] = correction[stances[-1][1] - 1]
+    for (_, leave), (land, _) in pairwise(stances):
+        share = np.arange(1, land - leave + 1) / (land - leave + 1)
+        fade = (share * share * (3.0 - 2.0 * share))[:, None]
+        correction[leave:land] = (1.0 - fade) * correction[leave - 1] + fade * correction[land]
+    return values + correction
+
+
+def plant(feet: Array, standing: Bools) -> Array:
+    """Feet (T, F, 3) that stand still at height 0 and never go below it; swings follow smoothly."""
+    out = feet.copy()
+    for foot in range(feet.shape[1]):
+        out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], reach=PIN_REACH)
+        out[:, foot, 2:] = np.maximum(hold(feet[:, foot, 2:], standing[:, foot], goal=0.0), 0.0)
+    return out
+
+
+def envelope(values: Array, width: int) -> Array:
+    """A smooth curve (T,) nowhere below `values` (T,): maximum over `width` frames, averaged over as many."""
+    odd = width | 1  # a symmetric window
+    highest = maximum_filter1d(values, odd, mode="nearest")
+    return np.maximum(np.asarray(uniform_filter1d(highest, odd, mode="nearest")), values)
+
+
+def heading(front: Array, hind: Array) -> Array:
+    """Continuous heading (T,) [rad] of the line from `hind` (T, 3) to `front` (T, 3)."""
+    along = front - hind
+    return np.unwrap(np.arctan2(along[:, 1], along[:, 0]))

@@ -1,0 +1,141 @@
+"""Stances, the floor, and feet that are made to stand still, on paws drawn by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from mocap_data.synthetic import dog_gait
+from retarget import ground, quality, skeletons
+
+
+def paws() -> np.ndarray:
+    """One paw (T, 1, 3) at 60 Hz: stands 30 frames creeping 1 mm a frame at height 0.10, swings 20 frames by 0.6 m, stands 30."""
+    creep = 0.001 * np.arange(30)
+    share = np.arange(1, 21) / 21
+    x = np.concatenate((creep, 0.03 + 0.6 * share, 0.63 + creep))
+    z = np.concatenate((np.full(30, 0.10), 0.10 + 0.08 * np.sin(np.pi * share), np.full(30, 0.10)))
+    return np.stack((x, np.zeros(80), z), axis=-1)[:, None]
+
+
+def test_runs() -> None:
+    assert ground.runs(np.array([True, True, False, True])) == [(0, 2), (3, 4)]
+    assert ground.runs(np.array([False, False])) == []
+
+
+def test_stance_is_slow_low_and_lasting() -> None:
+    feet = paws()
+    standing = ground.stance(feet, 60.0)[:, 0]
+    assert ground.runs(standing) == [
+        (0, 29),
+        (51, 80),
+    ]  # the frame at each edge already has swing in its difference
+    held_up = feet.copy()
+    held_up[60:, 0, 2] += 0.08  # still, but in the air
+    assert not ground.stance(held_up, 60.0)[61:].any()
+    blink = feet.copy()
+    blink[15, 0, 0] += 0.05  # one frame's glitch does not end a stance
+    assert ground.runs(ground.stance(blink, 60.0)[:, 0])[0] == (0, 29)
+
+
+def test_floor_is_the_mean_of_the_feets_standing_heights() -> None:
+    two = np.concatenate((paws(), paws() + [0.0, 0.0, 0.02]), axis=1)
+    assert ground.floor_height(two, ground.stance(two, 60.0)) == pytest.approx(0.11)
+    nothing = np.zeros((80, 2), dtype=bool)
+    assert ground.floor_height(two, nothing) == pytest.approx(0.10)  # the lowest heights
+
+
+def test_planted_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> None:
+    feet = paws() - [0.0, 0.0, 0.10]
+    feet[:30, 0, 2] += np.linspace(0.0, 0.02, 30)  # rolling from heel to toe
+    standing = ground.stance(feet, 60.0)
+    planted = ground.plant(feet, standing)
+    for start, stop in ground.runs(standing[:, 0]):
+        assert np.ptp(planted[start:stop, 0], axis=0) == pytest.approx(0.0, abs=1e-12)
+        assert planted[start:stop, 0, 2] == pytest.approx(0.0)
+        assert planted[start, 0, 0] == pytest.approx(feet[start:stop, 0, 0].mean())
+    assert (planted[..., 2] >= 0.0).all()
+    assert planted[30:50, 0, 2].max() == pytest.approx(0.08, abs=0.015)
+    jump = np.abs(np.diff(planted[:, 0, 0])).max()
+    assert jump < 1.3 * np.abs(np.diff(feet[:, 0, 0])).max()
+
+
+def test_hold_leaves_a_wandering_stance_alone() -> None:
+    values = np.linspace(0.0, 1.0, 20)[:, None]
+    standing = np.ones(20, dtype=bool)
+    np.testing.assert_array_equal(ground.hold(values, standing, reach=0.1), values)
+    np.testing.assert_allclose(ground.hold(values, standing), 0.5)
+    np.testing.assert_array_equal(ground.hold(values, np.zeros(20, dtype=bool)), values)
+
+
+def test_envelope_is_never_below_and_smooth() -> None:
+    values = np.zeros(100)
+    values[50] = 1.0
+    over = ground.envelope(values, 20)
+    assert (over >= values).all()
+    assert np.abs(np.diff(over)).max() < 0.06
+    np.testing.assert_allclose(over[50 - np.arange(40)], over[50 + np.arange(40)], atol=1e-12)
+
+
+def test_heading_is_continuous_through_pi() -> None:
+    angle = np.linspace(3.0, 3.5, 20)
+    along = np.stack((np.cos(angle), np.sin(angle), np.zeros(20)), axis=-1)
+    np.testing.assert_allclose(ground.heading(along, np.zeros((20, 3))), angle)
+
+
+def test_stances_of_a_generated_gait_are_its_contacts() -> None:
+    clip = dog_gait("walk", duration_s=4.0)
+    feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
+    standing = ground.stance(feet, clip.rate_hz)
+    contact = feet[..., 2] < 1e-6
+    assert (standing == contact).mean() > 0.9
+    assert ground.floor_height(feet, standing) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_marker_errors_by_hand() -> None:
+    world = np.zeros((2, 2, 3))
+    targets = np.zeros((2, 2, 3))
+    targets[0, 0] = [0.03, 0.04, 0.0]  # 5 cm off; mean square 0.0025 / 4
+    errors = quality.marker_errors(world, targets)
+    assert errors["rms_marker_m"] == pytest.approx(0.025)
+    assert errors["max_marker_m"] == pytest.approx(0.05)
+
+
+def test_slide_penetration_and_violations_by_hand() -> None:
+    feet = np.zeros((5, 1, 3))
+    feet[:, 0, 0] = 0.01 * np.arange(5)  # 1 cm a frame at 50 Hz
+    feet[:, 0, 2] = [0.05, 0.03, 0.02, 0.03, 0.05]
+    standing = np.array([[False], [True], [True], [True], [False]])
+    assert quality.foot_slide(feet, standing, 50.0) == pytest.approx(0.5)
+    assert quality.foot_slide(feet, np.zeros_like(standing), 50.0) == 0.0
+    assert quality.penetration(feet, 0.031) == pytest.approx(0.011)
+    assert quality.penetration(feet, 0.01) == 0.0
+    joints = np.array([[0.0, 0.0], [1.5, 0.0], [0.0, -1.1]])
+    speeds = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 0.0]])  # one entry breaks both limits and counts once
+    limit = np.ones(2)
+    assert quality.limit_violations(joints, speeds, -limit, limit, 8.0 * limit) == 2
+
+
+def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
+    for skeleton in skeletons.SKELETONS:
+        assert set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
+        for weights in skeleton.markers.values():
+            assert sum(weights.values()) == pytest.approx(1.0)
+
+
+def test_markers_are_weighted_means() -> None:
+    clip = dog_gait("walk", duration_s=0.5)
+    assert skeletons.skeleton_of(clip) is skeletons.DOG
+    both = skeletons.marker_positions(clip, skeletons.DOG, ("LF_shoulder", "RH_foot"))
+    blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
+    np.testing.assert_allclose(both[:, 0], clip.positions[:, [blade, joint]].mean(axis=1), atol=1e-12)
+    np.testing.assert_allclose(both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12)
+    with pytest.raises(InputError, match="no marker 'nose'"):
+        skeletons.marker_positions(clip, skeletons.DOG, ("nose",))
+
+
+def test_a_clip_without_the_keypoints_is_refused_by_name() -> None:
+    clip = dog_gait("walk", duration_s=0.5)
+    with pytest.raises(InputError, match=r"'dog' needs LeftHand_end; the clip has Hips"):
+        skeletons.skeleton_of(clip.select([name for name in clip.names if name != "LeftHand_end"]))

@@ -1,0 +1,286 @@
+"""Clips to motions: mirrors, floor, rates, velocities, joint offsets, bad input; and a real recording."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+import mocap_data
+import retarget
+from mocap_data import rotations
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.synthetic import dog_gait
+from npmp import robots
+from retarget import pipeline, pose
+from retarget.skeletons import DOG, marker_positions
+
+MIRRORED_NAMES = {
+    "left_right": (
+        "base",
+        "RF_shoulder",
+        "LF_shoulder",
+        "RH_hip",
+        "LH_hip",
+        "RF_foot",
+        "LF_foot",
+        "RH_foot",
+        "LH_foot",
+    ),
+    "front_back": (
+        "base",
+        "LH_hip",
+        "RH_hip",
+        "LF_shoulder",
+        "RF_shoulder",
+        "LH_foot",
+        "RH_foot",
+        "LF_foot",
+        "RF_foot",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def robot() -> robots.Robot:
+    return robots.load("anymal_b")
+
+
+def as_markers(clip: Clip) -> Clip:
+    """The nine markers of a dog clip, under their own names."""
+    names = tuple(DOG.markers)
+    return Clip(marker_positions(clip, DOG, names), names, clip.rate_hz, name=clip.name)
+
+
+def wobbly(clip: Clip, seed: int = 0) -> Clip:
+    """Slow random sway of every keypoint, so that left and right, front and back differ."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(clip.num_frames)[:, None, None] / clip.rate_hz
+    shape = (1, len(clip.names), 3)
+    sway = 0.015 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0, shape) * time + rng.uniform(0, 6, shape))
+    return dataclasses.replace(clip, positions=clip.positions + sway)
+
+
+def test_a_generated_walk(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=3.0)
+    motion = retarget.retarget(clip, robot)
+    assert motion.rate_hz == 50.0
+    assert motion.num_frames == 150  # 179 periods of 1/60 s hold 149 of 1/50 s
+    assert (motion.name, motion.licence, motion.source) == (clip.name, clip.licence, clip.source)
+    assert motion.quality["rms_marker_m"] < 0.02
+    assert motion.quality["penetration_m"] < 0.003
+    assert motion.quality["foot_slide_mps"] < 0.05
+    assert motion.quality["limit_violations"] == 0
+    assert 0.4 < motion.qpos[:, 2].mean() < 0.6
+    knees = motion.qpos[:, [9, 12, 15, 18]]  # front knees bend back, hind knees forward
+    assert (knees[:, :2] < 0).all() and (knees[:, 2:] > 0).all()
+
+
+def test_travel_is_the_animals(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=3.0)
+    motion = retarget.retarget(clip, robot)
+    hips = clip.positions[:, clip.index("Hips"), :2]
+    np.testing.assert_allclose(motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03)
+
+
+def test_body_poses_are_mujocos(robot: robots.Robot) -> None:
+    motion = retarget.retarget(dog_gait("trot", duration_s=1.0), robot)
+    model = robot.model()
+    data = mujoco.MjData(model)
+    for t in (0, 20, motion.num_frames - 1):
+        data.qpos[:] = motion.qpos[t]
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(motion.body_pos[t], data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(rotations.angle(motion.body_quat[t], data.xquat[1:]), 0.0, atol=1e-7)
+
+
+def test_velocities_are_mujocos_backward_differences(robot: robots.Robot) -> None:
+    motion = retarget.retarget(dog_gait("turn", duration_s=1.0), robot)
+    model = robot.model()
+    expected = np.empty(18)
+    for t in (1, 17, motion.num_frames - 1):
+        mujoco.mj_differentiatePos(model, expected, 1 / 50, motion.qpos[t - 1], motion.qpos[t])
+        np.testing.assert_allclose(motion.qvel[t], expected, atol=1e-9)
+    np.testing.assert_array_equal(motion.qvel[0], motion.qvel[1])
+
+
+@pytest.mark.parametrize("name", ["left_right", "front_back"])
+def test_mirrored_then_retargeted_is_retargeted_then_mirrored(robot: robots.Robot, name: str) -> None:
+    mirror = robot.symmetries[name]
+    clip = wobbly(as_markers(dog_gait("walk", duration_s=2.0, turn_rate=0.3)))
+    image = Clip(
+        mirror.mirror_points(clip.select(MIRRORED_NAMES[name]).positions),
+        clip.names,
+        clip.rate_hz,
+        name="image",
+    )
+    motion, mirrored = retarget.retarget(clip, robot), retarget.retarget(image, robot)
+    expected = mirror.mirror_qpos(motion.qpos)
+    np.testing.assert_allclose(mirrored.qpos[:, :3], expected[:, :3], atol=1e-7)
+    np.testing.assert_allclose(rotations.angle(mirrored.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-6)
+    np.testing.assert_allclose(mirrored.qpos[:, 7:], expected[:, 7:], atol=1e-6)
+    np.testing.assert_allclose(mirrored.qvel, mirror.mirror_qvel(motion.qvel), atol=1e-4)
+
+
+def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=1.5)
+    turn = np.array([np.cos(0.5), 0.0, 0.0, np.sin(0.5)])  # 1 rad about z
+    moved = dataclasses.replace(clip, positions=rotations.rotate(turn, clip.positions) + [3.0, -2.0, 1.7])
+    first, second = retarget.retarget(clip, robot), retarget.retarget(moved, robot)
+    np.testing.assert_allclose(second.qpos[:, 7:], first.qpos[:, 7:], atol=1e-6)
+    expected = rotations.rotate(turn, first.qpos[:, :3]) + [
+        3.0,
+        -2.0,
+        0.0,
+    ]  # the floor is found wherever it is
+    np.testing.assert_allclose(second.qpos[:, :3], expected, atol=1e-6)
+
+
+def test_feet_stand_on_the_floor(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=3.0)
+    feet_of = [robot.body_names.index(name) for name in robot.foot_bodies]
+    motion = retarget.retarget(clip, robot, rate_hz=60.0)
+    centres = motion.body_pos[:, feet_of] + rotations.rotate(motion.body_quat[:, feet_of], robot.foot_offset)
+    bottom = centres[..., 2] - robot.foot_radius
+    assert np.median(bottom.min(axis=1)) == pytest.approx(0.0, abs=1e-3)
+    paws = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
+    standing = paws[..., 2] < 1e-6
+    assert np.abs(bottom[standing]).mean() < 2e-3
+
+
+def test_joint_limits_hold_where_the_animal_leaves_them(robot: robots.Robot) -> None:
+    clip = as_markers(dog_gait("walk", duration_s=1.0))
+    offsets = retarget.estimate_offsets([clip], robot)
+    positions = clip.positions.copy()
+    positions[:, :5, 2] += 0.15  # the trunk out of the legs' reach
+    motion = retarget.retarget(dataclasses.replace(clip, positions=positions), robot, offsets=offsets)
+    joints = motion.qpos[:, 7:]
+    assert (joints >= robot.joint_lower).all() and (joints <= robot.joint_upper).all()
+    assert ((joints == robot.joint_lower) | (joints == robot.joint_upper)).any()
+    assert motion.quality["max_marker_m"] > 0.02
+
+
+def test_a_trunk_that_sinks_is_carried_over_the_floor(robot: robots.Robot) -> None:
+    clip = as_markers(dog_gait("walk", duration_s=2.0))
+    offsets = retarget.estimate_offsets([clip], robot)
+    positions = clip.positions.copy()
+    dip = np.clip(np.sin(np.linspace(0.0, np.pi, clip.num_frames)) * 2.0 - 1.0, 0.0, None)
+    positions[:, :5, 2] -= 0.45 * dip[:, None]
+    motion = retarget.retarget(dataclasses.replace(clip, positions=positions), robot, offsets=offsets)
+    assert motion.quality["penetration_m"] < 0.01
+
+
+def test_rates_and_crops(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=2.0)
+    motion = retarget.retarget(clip, robot, start=30, stop=90, rate_hz=100.0)
+    assert motion.rate_hz == 100.0
+    assert motion.num_frames == 99  # 59 periods of 1/60 s hold 98 of 1/100 s
+    whole = retarget.retarget(clip.crop(30, 90), robot)
+    offsets = retarget.estimate_offsets([clip.crop(30, 90)], robot)
+    np.testing.assert_allclose(motion.qpos[::2], whole.qpos, atol=1e-9)
+    given = retarget.retarget(clip.crop(30, 90), robot, offsets=offsets)
+    np.testing.assert_allclose(given.qpos, whole.qpos, atol=1e-9)
+
+
+def test_resampling_keeps_a_steady_turn() -> None:
+    time = np.arange(60) / 60
+    qpos = np.zeros((60, 9))
+    qpos[:, 0] = time**3
+    qpos[:, 3:7] = rotations.exp(np.stack((0 * time, 0 * time, 2.0 * time), axis=-1))
+    qpos[30:, 3:7] *= -1.0  # the other sign of the same rotations
+    out, standing = pipeline.resample(qpos, np.ones((60, 1), dtype=bool), 60.0, 50.0)
+    new = np.arange(len(out)) / 50
+    np.testing.assert_allclose(out[:, 0], new**3, atol=1e-12)
+    np.testing.assert_allclose(
+        rotations.angle(out[:, 3:7], rotations.exp(np.stack((0 * new, 0 * new, 2.0 * new), -1))),
+        0.0,
+        atol=1e-6,
+    )
+    assert standing.shape == (50, 1)
+
+
+def test_low_pass_keeps_slow_and_removes_fast() -> None:
+    time = np.arange(240) / 60
+    slow, fast = np.sin(2 * np.pi * time), 0.1 * np.sin(2 * np.pi * 25.0 * time)
+    out = pipeline.low_pass((slow + fast)[:, None], 60.0, 8.0)[:, 0]
+    assert np.abs(out - slow)[30:-30].max() < 5e-3
+    np.testing.assert_array_equal(pipeline.low_pass(slow[:, None], 60.0, None)[:, 0], slow)
+
+
+def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
+    clips = [dog_gait("walk", duration_s=1.5), dog_gait("trot", duration_s=1.0)]
+    seen: list[tuple[int, int, str]] = []
+    motions = retarget.retarget_many(clips, robot, progress=lambda *args: seen.append(args))
+    assert seen == [(0, 2, "synthetic_walk"), (1, 2, "synthetic_trot"), (2, 2, "")]
+    assert (motions.robot, motions.model_sha256) == (robot.name, robot.model_sha256)
+    assert motions.body_names == robot.body_names
+    [offsets] = json.loads(motions.provenance["offsets"])
+    offsets = {name: np.array(value) for name, value in offsets.items()}
+    for clip, motion in zip(clips, motions.motions, strict=True):
+        np.testing.assert_allclose(
+            retarget.retarget(clip, robot, offsets=offsets).qpos, motion.qpos, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda clip: clip.crop(0, 5), {}, "at least 8"),
+        (lambda clip: clip, {"rate_hz": 2.0}, "too short"),
+        (lambda clip: clip, {"rate_hz": -50.0}, "rate_hz must be positive"),
+        (
+            lambda clip: clip,
+            {"regularisation": 0.1},
+            "no retargeting option 'regularisation'; there are: rate_hz",
+        ),
+        (lambda clip: clip, {"iterations": 0}, "iterations at least 1"),
+        (lambda clip: clip.select(clip.names[:5]), {}, "fits no known skeleton"),
+        (lambda clip: clip, {"start": 10, "stop": 500}, "cannot take frames"),
+    ],
+)
+def test_bad_input_is_named(robot: robots.Robot, change, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        retarget.retarget(change(dog_gait("walk", duration_s=1.0)), robot, **options)
+
+
+def test_bad_lists_of_clips_are_named(robot: robots.Robot) -> None:
+    with pytest.raises(InputError, match="no clips"):
+        retarget.retarget_many([], robot)
+    clip = dog_gait("walk", duration_s=1.0)
+    with pytest.raises(InputError, match="same name: synthetic_walk"):
+        retarget.retarget_many([clip, clip], robot)
+    with pytest.raises(InputError, match="no clips"):
+        retarget.estimate_offsets([], robot)
+
+
+def test_an_animal_that_only_stands(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=1.0)
+    still = dataclasses.replace(clip, positions=np.repeat(clip.positions[:1], 60, axis=0))
+    motion = retarget.retarget(still, robot)
+    np.testing.assert_allclose(motion.qvel, 0.0, atol=1e-6)
+
+
+def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
+    clip = mocap_data.read(shared / "mocap" / "dog_bvh" / "D1_053_KAN01_001.bvh")
+    motion = retarget.retarget(clip, robot)
+    assert motion.quality["rms_marker_m"] <= 0.020
+    assert motion.quality["penetration_m"] < 0.005
+    assert motion.quality["foot_slide_mps"] < 0.05
+    assert motion.quality["limit_violations"] == 0
+    offsets = retarget.estimate_offsets([clip], robot)
+    values = np.array([offsets[name] for name in robot.markers])
+    for mirror in robot.symmetries.values():
+        np.testing.assert_allclose(mirror.mirror_points(values)[mirror.marker_permutation], values, atol=1e-9)
+
+
+def test_alternation_beats_the_robots_own_markers(robot: robots.Robot, shared: Path) -> None:
+    clip = mocap_data.read(shared / "mocap" / "dog_bvh" / "D1_007_KAN01_001.bvh").crop(120, 540)
+    plain = retarget.retarget(clip, robot, rounds=0)
+    fitted = retarget.retarget(clip, robot)
+    assert fitted.quality["rms_marker_m"] < 0.5 * plain.quality["rms_marker_m"]
+    assert pose.tree_of(robot.model()).num_joints == 12

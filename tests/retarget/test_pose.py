@@ -1,0 +1,188 @@
+"""Kinematics against MuJoCo, Jacobians against finite differences, and poses generated, then recovered."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+
+from mocap_data import rotations
+from mocap_data.errors import InputError
+from npmp import robots
+from retarget import pose
+
+# A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew axis, a branch without joints.
+ODD = """
+<mujoco><worldbody>
+  <body name="root" pos="0 0 1"><freejoint name="root"/><geom size="0.1"/>
+    <body name="arm" pos="0.3 0.1 0" euler="20 30 40">
+      <joint name="a" axis="1 2 3" pos="0.05 -0.02 0.1"/><geom size="0.1"/>
+      <body name="plate" pos="0 0.2 0.1" euler="0 90 10"><geom size="0.1"/>
+        <body name="tip" pos="0.1 0 0.2"><joint name="b" axis="0 -1 0.5" pos="0 0.1 0"/><geom size="0.1"/></body>
+      </body>
+    </body>
+    <body name="tail" pos="-0.3 0 0"><joint name="c" axis="0 0 1"/><geom size="0.1"/></body>
+  </body>
+</worldbody></mujoco>
+"""
+
+
+def models() -> list[mujoco.MjModel]:
+    return [robots.load("anymal_b").model(), mujoco.MjModel.from_xml_string(ODD)]
+
+
+def random_qpos(rng: np.random.Generator, frames: int, joints: int, spread: float = 1.0) -> np.ndarray:
+    root = rotations.normalize(rng.normal(size=(frames, 4)))
+    return np.concatenate(
+        (rng.normal(size=(frames, 3)), root, spread * rng.normal(size=(frames, joints))), axis=1
+    )
+
+
+@pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
+def test_forward_equals_mujoco(model: mujoco.MjModel) -> None:
+    tree = pose.tree_of(model)
+    qpos = random_qpos(np.random.default_rng(0), 20, tree.num_joints)
+    position, rotation = pose.forward(tree, qpos)
+    data = mujoco.MjData(model)
+    for t in range(len(qpos)):
+        data.qpos[:] = qpos[t]
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(position[t], data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(rotation[t].reshape(-1, 9), data.xmat[1:], atol=1e-12)
+
+
+@pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
+def test_integrate_equals_mujoco(model: mujoco.MjModel) -> None:
+    rng = np.random.default_rng(1)
+    qpos = random_qpos(rng, 10, model.nv - 6)
+    step = rng.normal(size=(10, model.nv))
+    moved = pose.integrate(qpos, step)
+    for t in range(10):
+        expected = qpos[t].copy()
+        mujoco.mj_integratePos(model, expected, step[t], 1.0)
+        np.testing.assert_allclose(moved[t], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
+def test_jacobian_equals_central_differences(model: mujoco.MjModel) -> None:
+    rng = np.random.default_rng(2)
+    tree = pose.tree_of(model)
+    body = np.arange(len(tree.body_names))
+    points = pose.Points(body, rng.normal(size=(len(body), 3)))
+    qpos = random_qpos(rng, 5, tree.num_joints)
+
+    def world(at: np.ndarray) -> np.ndarray:
+        return pose.positions_of(points, *pose.forward(tree, at))
+
+    jacobian = pose.jacobian_of(tree, points, *pose.forward(tree, qpos), world(qpos))
+    assert jacobian.shape == (5, len(body), 3, model.nv)
+    h = 1e-5
+    for v in range(model.nv):
+        step = np.zeros((5, model.nv))
+        step[:, v] = h
+        slope = (world(pose.integrate(qpos, step)) - world(pose.integrate(qpos, -step))) / (2 * h)
+        np.testing.assert_allclose(jacobian[..., v], slope, atol=1e-8)
+
+
+def anymal_problem(regularization: float, **changes: object) -> tuple[robots.Robot, pose.Problem]:
+    robot = robots.load("anymal_b")
+    tree = pose.tree_of(robot.model())
+    body = np.array([tree.body_names.index(marker.body) for marker in robot.markers.values()])
+    local = np.array([marker.position for marker in robot.markers.values()])
+    values: dict = {"lower": robot.joint_lower, "upper": robot.joint_upper, "regularization": regularization}
+    values.update(changes)
+    return robot, pose.Problem(tree, pose.Points(body, local), robot.home_joints, **values)
+
+
+def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    qpos = random_qpos(rng, frames, 12)
+    qpos[:, 7:] = np.clip(
+        robot.home_joints + rng.uniform(-spread, spread, size=(frames, 12)),
+        robot.joint_lower,
+        robot.joint_upper,
+    )
+    return qpos
+
+
+def test_poses_are_recovered_from_their_markers() -> None:
+    robot, problem = anymal_problem(1e-9)
+    true = known_poses(robot, 600, 0.5)  # more frames than a chunk
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    start = pose.fit_root(problem.points, targets, problem.stand)
+    # five exact trunk markers already give the root
+    np.testing.assert_allclose(start[:, :3], true[:, :3], atol=1e-9)
+    np.testing.assert_allclose(rotations.angle(start[:, 3:7], true[:, 3:7]), 0.0, atol=1e-7)
+    found = pose.solve_poses(problem, targets, start)
+    np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
+    # the number of threads changes nothing
+    np.testing.assert_array_equal(pose.solve_poses(problem, targets, start, threads=1), found)
+
+
+def test_the_solution_is_a_minimum_of_equation_8() -> None:
+    robot, problem = anymal_problem(0.01)
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, known_poses(robot, 40, 0.3)))
+    targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
+    found = pose.solve_poses(problem, targets, pose.fit_root(problem.points, targets, problem.stand))
+    gradient = pose.linearize(problem, found, targets).gradient
+    inside = (found[:, 7:] > problem.lower) & (found[:, 7:] < problem.upper)
+    assert np.abs(gradient[:, :6]).max() < 1e-5
+    assert np.abs(gradient[:, 6:][inside]).max() < 1e-5
+
+
+def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
+    robot, problem = anymal_problem(1e-6)
+    true = known_poses(robot, 50, 0.6)
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
+    robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
+    start = pose.fit_root(tight.points, targets, tight.stand)
+    found = pose.solve_poses(tight, targets, start)
+    joints = found[:, 7:]
+    assert (joints >= lower).all() and (joints <= upper).all()
+    at_bound = (joints == lower) | (joints == upper)
+    assert at_bound.any()
+    # Karush-Kuhn-Tucker: free directions have no slope, a bound's slope points outward
+    gradient = pose.linearize(tight, found, targets).gradient
+    assert np.abs(gradient[:, :6]).max() < 1e-4
+    assert np.abs(gradient[:, 6:][~at_bound]).max() < 1e-4
+    assert (gradient[:, 6:][joints == lower] > -1e-4).all()
+    assert (gradient[:, 6:][joints == upper] < 1e-4).all()
+
+
+def test_a_held_root_stays() -> None:
+    robot, problem = anymal_problem(1e-9, hold_root=True)
+    true = known_poses(robot, 30, 0.4)
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    start = true.copy()
+    start[:, 7:] = robot.home_joints
+    found = pose.solve_poses(problem, targets, start)
+    np.testing.assert_allclose(found[:, :7], true[:, :7], atol=1e-12)
+    np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("xml", "message"),
+    [
+        ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "free joint"),
+        (
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/><body name='rail'><joint type='slide'/>"
+            "<geom size='1'/></body></body></worldbody></mujoco>",
+            "'rail'",
+        ),
+        (
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body><body><joint/><geom size='1'/></body>"
+            "</worldbody></mujoco>",
+            "one root",
+        ),
+    ],
+)
+def test_other_trees_are_refused(xml: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        pose.tree_of(mujoco.MjModel.from_xml_string(xml))
+
+
+def test_a_root_cannot_be_fitted_to_points_on_a_line() -> None:
+    points = pose.Points(np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]]))
+    with pytest.raises(InputError, match="not on a line"):
+        pose.fit_root(points, np.zeros((4, 3, 3)), np.zeros(2))
