@@ -1,0 +1,68 @@
+# make demo: the whole pipeline on generated motion; make test: checks and tests. Either sets up .venv first, which
+# needs nothing but make and a Python in range. PYTHON=... chooses one; EXTRAS=... adds optional parts, e.g.
+# `make install EXTRAS=dev,video,viewer`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
+EXTRAS ?= dev,video
+PIP_ARGS ?=
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt
+
+NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
+
+.PHONY: help install demo test lint format clean
+
+help:
+	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (15 minutes on two cores)"
+	@echo "make test     lint, types and tests (minutes)"
+	@echo "make install  only set up .venv"
+	@echo "make lint     only lint and types"
+	@echo "make format   let ruff sort imports and fix what it can"
+	@echo "make clean    remove caches (not .venv, not runs/)"
+
+install: $(STAMP)
+
+# Extras named on the command line are installed even where the stamp is up to date.
+ifeq ($(origin EXTRAS),command line)
+$(STAMP): FORCE
+endif
+FORCE:
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; $(NOT_HERE)" >&2; exit 1; }
+	@$(PYTHON) -c '$(IN_RANGE)' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); npmp needs 3.11 to 3.13; $(NOT_HERE)" >&2; exit 1; }
+	@if [ -x $(BIN)/python ] && ! $(BIN)/python -c '$(IN_RANGE)' 2>/dev/null; then echo "make: $(VENV) holds another Python or is broken; remove it and try again: rm -r $(VENV)" >&2; exit 1; fi
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  echo "creating $(VENV) with $$($(PYTHON) -V)"; \
+	  $(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; \
+	fi
+	@echo "installing into $(VENV) (some minutes the first time)"
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[$(EXTRAS)]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/npmp demo out=runs/demo
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only .
+
+clean:
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

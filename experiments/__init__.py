@@ -1,0 +1,1 @@
+"""The commands: one short main per verb. The only package that knows Hydra."""

@@ -1,0 +1,145 @@
+"""`npmp bench NAME`: speed, as one JSON object on the last line printed."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from experiments.common import Run, verb
+from mocap_data.errors import unknown
+from mocap_data.files import atomic_path
+
+if TYPE_CHECKING:
+    from npmp.robots import Robot
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Measure what name= asks for."""
+    if config.name not in BENCHES:
+        raise unknown("benchmark", config.name, BENCHES)
+    figures = {"bench": config.name, "robot": config.robot.name, **BENCHES[config.name](config, run)}
+    text = json.dumps(figures)
+    if run.out is not None:
+        with atomic_path(run.out) as path:
+            path.write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0
+
+
+def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
+    """Read, retarget and write; frames per second of the recordings, all of it counted."""
+    from experiments.common import compose
+    from experiments.retarget import read_clips, retarget_clips, solver_options
+    from mocap_data import write_motions
+    from npmp import robots
+
+    settings = compose("retarget")
+    settings.source = config.source
+    begin = time.perf_counter()
+    robot = robots.load(config.robot.name)
+    clips, failures = read_clips(settings)
+    motion_set, more = retarget_clips(clips, robot, solver_options(settings), quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        write_motions(Path(folder) / "motions.h5", motion_set)
+    seconds = time.perf_counter() - begin
+    left_out = {name for name, _ in more}
+    frames = sum(clip.num_frames for clip in clips if clip.name not in left_out)
+    durations = [len(motion.qpos) for motion in motion_set.motions]
+    squares = [motion.quality["rms_marker_m"] ** 2 for motion in motion_set.motions]
+    rms = math.sqrt(sum(n * square for n, square in zip(durations, squares)) / sum(durations))
+    return {
+        "frames_per_s": round(frames / seconds, 1),
+        "rms_marker_m": round(rms, 6),
+        "frames": frames,
+        "seconds": round(seconds, 3),
+        "clips": len(motion_set.motions),
+        "left_out": len(failures) + len(more),
+    }
+
+
+def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
+    """Environment steps per second against the bare simulator's, in the same process on the same states.
+
+    The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control step
+    the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same states
+    (noting and placing them is not timed). Blocks of both alternate, so that a busy machine slows both alike, and
+    totals are compared.
+    """
+    from npmp import envs, robots
+    from npmp.sim import BatchSim
+
+    robot = robots.load(config.robot.name)
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
+        env = envs.make(
+            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, device=run.device
+        )
+    if not isinstance(env, envs.ImitationEnv):
+        raise TypeError(f"the imitation environment is expected, not {type(env).__name__}")
+    raw = BatchSim(env.sim.model, env.num_envs, control_rate_hz=robot.control_rate_hz)
+    raw_ctrl = raw.batch.bind("ctrl")
+    block, seconds = 16, {"env": 0.0, "raw": 0.0}
+    steps = resets = 0
+    warm_up = True
+    while warm_up or sum(seconds.values()) < config.seconds:
+        spent = {"env": 0.0, "raw": 0.0}
+        noted = []
+        for _ in range(block):
+            action = env.reference.at(env.frame).joint_pos - env.home
+            before = env.sim.snapshot()
+            begin = time.perf_counter()
+            step = env.step(action)
+            done = step.terminated | step.truncated
+            env.reset(done)
+            spent["env"] += time.perf_counter() - begin
+            noted.append((before, env.home + action))
+            resets += int(done.sum())
+        for before, ctrl in noted:
+            raw.restore(before)
+            raw_ctrl[:] = ctrl.numpy()
+            begin = time.perf_counter()
+            raw.batch.step(nstep=raw.substeps)
+            spent["raw"] += time.perf_counter() - begin
+        if warm_up:  # the first block pays for imports, caches and threads
+            warm_up, resets = False, 0
+            continue
+        steps += block * env.num_envs
+        for side, time_s in spent.items():
+            seconds[side] += time_s
+    raw_steps_per_s = steps / seconds["raw"]
+    return {
+        "steps_per_s": round(steps / seconds["env"], 1),
+        "raw_physics_steps_per_s": round(raw_steps_per_s * raw.substeps, 1),
+        "ratio": round(seconds["raw"] / seconds["env"], 4),
+        "raw_control_steps_per_s": round(raw_steps_per_s, 1),
+        "substeps": raw.substeps,
+        "num_envs": env.num_envs,
+        "steps": steps,
+        "resets": resets,
+        "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
+        "torch_threads": run.threads,
+    }
+
+
+def synthetic_motions(robot: Robot, path: Path) -> Path:
+    """The generated dog gaits as a dataset at `path`."""
+    from mocap_data import demo_clips, write_motions
+    from retarget import retarget_many
+
+    write_motions(path, retarget_many(demo_clips(), robot))
+    return path
+
+
+BENCHES = {"env": bench_env, "retarget": bench_retarget}
+
+main = verb("bench", run, out="optional_file", positional="name")
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,528 @@
+"""What every verb does before and after its own work: Hydra, the output place, seeds, device, errors.
+
+A verb is a function `run(config, run) -> int | None` and one line, `main = verb("NAME", run)`. Around it this module
+
+- composes conf/NAME.yaml with the command line, and turns Hydra's messages into one clear line;
+- checks numbers against the type of their default, keys that must be given, the device and the output place
+  before any work starts;
+- writes the resolved configuration to OUT/config.yaml, and with resume=RUN_FOLDER starts from that run's own;
+- seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the same bytes;
+- never changes the working directory and leaves nothing behind but what OUT holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import hydra
+import numpy as np
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import ConfigCompositionException, HydraException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from experiments.failures import USER_ERROR, guarded, one_line, say, show_traceback_if_asked
+from experiments.help import CONF, choices
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+
+# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care.
+PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file"})
+# Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
+OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
+OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
+QUIET = (
+    "hydra.output_subdir=null",
+    "hydra.run.dir=.",
+    "hydra.job.chdir=false",
+    "hydra/job_logging=none",
+    "hydra/hydra_logging=none",
+)
+
+Out = Literal["folder", "file", "optional_file"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a verb is told besides its configuration."""
+
+    verb: str
+    out: Path | None  # the run folder (exists), the file to write, or None where the verb needs none
+    seed: int
+    device: str  # "cpu", "cuda" or "cuda:N"; known to exist
+    threads: int  # CPU threads for torch and the simulator
+    resume: Path | None = None  # the run folder to continue
+    job: str = ""  # the name of this job in a sweep, "" for a single run
+
+    @property
+    def place(self) -> Path:
+        """`out` of a verb that always has one. Raises InputError where it has none."""
+        if self.out is None:
+            raise InputError(f"npmp {self.verb} needs out=...")
+        return self.out
+
+
+Verb = Callable[[DictConfig, Run], "int | None"]
+
+
+def verb(
+    name: str,
+    function: Verb,
+    *,
+    out: Out = "folder",
+    torch: bool = True,
+    positional: str | None = None,
+    protect: str | None = None,
+) -> Callable[[Sequence[str] | None], int]:
+    """The main of a verb: `main(arguments) -> exit code`.
+
+    out: what `out=` names. torch: whether to seed and configure torch (importing it takes seconds).
+    positional: the key that one argument without "=" is for. protect: a folder inside OUT that marks a run worth
+    keeping; where it exists and is not empty, a new run there is refused unless resume= names it.
+    """
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        return guarded(lambda: _compose_and_run(given))
+
+    def _compose_and_run(given: list[str]) -> int:
+        multirun = any(argument in ("-m", "--multirun") for argument in given)
+        codes: list[int] = []
+        started: list[bool] = []
+
+        def job(config: DictConfig) -> None:
+            started.append(True)
+            codes.append(_run_job(name, function, config, out=out, use_torch=torch, protect=protect))
+
+        scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
+        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch)
+        before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+        try:
+            sys.argv = [f"npmp {name}", *command]
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: they are explained here
+            hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            if started:  # then it is no error of the command line but one of the verb's own
+                raise
+            say(explain(error, name))
+            show_traceback_if_asked()
+            return USER_ERROR
+        finally:
+            sys.argv = before
+            if full_error is None:
+                os.environ.pop("HYDRA_FULL_ERROR", None)
+            else:
+                os.environ["HYDRA_FULL_ERROR"] = full_error
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+        return max(codes, default=0)
+
+    main.__doc__ = f"`npmp {name}`."
+    return main
+
+
+def cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; wide where no terminal says how wide it is."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else 140)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def hydra_arguments(
+    given: Sequence[str], *, positional: str | None = None, multirun: bool = False, scratch: Path | None = None
+) -> list[str]:
+    """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they vary.
+
+    Raises InputError for an argument that is neither an option nor key=value.
+    """
+    arguments: list[str] = []
+    value_follows = False
+    for argument in given:
+        if value_follows:
+            arguments.append(argument)
+            value_follows = False
+        elif argument.startswith("-") and not argument.startswith("-="):
+            option = argument.split("=", 1)[0]
+            if option not in OPTIONS_ALONE | OPTIONS_WITH_VALUE:
+                raise InputError(
+                    f"no option {option!r}; settings are key=value, options are --help, -m (sweep), --cfg job (show)"
+                )
+            value_follows = option in OPTIONS_WITH_VALUE and "=" not in argument
+            arguments.append(argument)
+        elif "=" not in argument and not argument.startswith("~"):
+            if positional is None or any(other.startswith(f"{positional}=") for other in arguments):
+                raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
+            arguments.append(f"{positional}={quoted(argument, multirun=multirun)}")
+        else:
+            key, equals, value = argument.partition("=")
+            if not re.fullmatch(r"[~+]{0,2}\w[\w./@:\-]*", key):
+                raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
+            if key in PATH_KEYS:
+                value = quoted(value, multirun=multirun)
+            arguments.append(f"{key}{equals}{value}")
+    arguments.extend(QUIET)
+    if multirun:
+        # A job's folder is named by what differs between jobs, not by what all of them share.
+        shared = _keys_not_swept([entry for entry in arguments if not entry.startswith("-")])
+        arguments.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(shared)}]")
+        arguments.append(f"hydra.sweep.dir={quoted(str(scratch))}")
+    return arguments
+
+
+def quoted(path: str, *, multirun: bool = False) -> str:
+    """A path as a value of Hydra's grammar: quoted where a character has a meaning there.
+
+    Lists, quoted values, null, ??? and interpolations stay as they are; with `multirun` so does a comma (it separates jobs).
+    """
+    plain = r"[\w/\-.%@?|*:+]*" if not multirun else r"[\w/\-.%@?|*:+,]*"
+    special = path.startswith(("[", "'", '"', "${")) or (multirun and "(" in path)
+    if not path or special or re.fullmatch(plain, path, re.ASCII):
+        return path
+    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", path)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+
+
+def _overrides(arguments: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(arguments))
+
+
+def _keys_not_swept(arguments: Sequence[str]) -> list[str]:
+    try:
+        parsed = _overrides([argument for argument in arguments if "=" in argument])
+    except OverrideParseException:
+        return []  # composing fails on it too, and says so
+    return sorted({entry.key_or_group for entry in parsed if not entry.is_sweep_override()} - {""})
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def known_keys(verb_name: str) -> list[str]:
+    """Every key of a verb's default configuration, dotted, and its groups."""
+    container = OmegaConf.to_container(_composed(verb_name), resolve=False)
+    groups = [path.name for path in CONF.iterdir() if path.is_dir() and choices(path.name)]
+    return sorted({*_flatten(container), *groups})
+
+
+def _flatten(value: Any, prefix: str = "") -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    keys = []
+    for name, inner in value.items():
+        keys.append(f"{prefix}{name}")
+        keys.extend(_flatten(inner, f"{prefix}{name}."))
+    return keys
+
+
+def explain(error: BaseException, verb_name: str) -> str:
+    """One line for what Hydra or OmegaConf raised while composing the configuration."""
+    message = str(error)
+    if found := re.search(r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'", message):
+        key = (found[1] or found[2]).split("@")[0]
+        return f"{unknown_key(verb_name, key)}"
+    if found := re.search(r"Could not find '([^']*)/([^'/]*)'", message):
+        names = choices(found[1])
+        close = difflib.get_close_matches(found[2], names, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"no {found[1]} {found[2]!r}; {hint}there are: {', '.join(names) or 'none'}"
+    if found := re.search(r"Ambiguous value for argument '([^'=]*)=([^']*)'", message):
+        key, value = found[1], found[2]
+        return f"{key}={value} holds a comma: a list is {key}=[{value}], one run per value is -m {key}={value}"
+    if found := re.search(r"Error parsing override '([^\n]*)'\n([^\n]*)", message):
+        return f"cannot read {found[1]!r} ({found[2].strip()}); special characters need quotes: \"key='value'\""
+    if found := re.search(r"Key '([^']*)' is not in struct", message):
+        return unknown_key(verb_name, found[1])
+    return one_line(error)
+
+
+def unknown_key(verb_name: str, key: str) -> str:
+    """The line for a key that a verb has not, with the nearest that it has."""
+    keys = known_keys(verb_name)
+    parent, _, leaf = key.rpartition(".")
+    siblings = {entry.rpartition(".")[2]: entry for entry in keys if entry.rpartition(".")[0] == parent}
+    close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=1, cutoff=0.6)]
+    if not close:  # the right name under the wrong parent
+        close = [entry for entry in keys if entry.rpartition(".")[2] == leaf][:1]
+    if siblings and parent:
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"{verb_name} has no key {key!r}; {hint}under {parent} there are: {', '.join(siblings)}"
+    hint = f"did you mean {close[0]!r}? " if close and close[0] != key else ""
+    top = ", ".join(entry for entry in keys if "." not in entry)
+    return f"{verb_name} has no key {key!r}; {hint}there are: {top} (npmp {verb_name} --help says more)"
+
+
+# --- one job ----------------------------------------------------------------------------------------------------------
+
+
+def _run_job(name: str, function: Verb, config: DictConfig, *, out: Out, use_torch: bool, protect: str | None) -> int:
+    """Prepare, run and tidy up one job; user errors become a line and an exit code, anything else is raised."""
+    hydra_config = HydraConfig.get()
+    in_sweep = hydra_config.mode == RunMode.MULTIRUN
+    job = _job_name(hydra_config) if in_sweep else ""
+    if in_sweep:
+        print(f"[{hydra_config.job.num}] {job}", file=sys.stderr, flush=True)
+    made: list[Path] = []
+    run: Run | None = None
+    try:
+        overrides = _overrides(list(hydra_config.overrides.task))
+        config = _with_resumed(config, overrides)
+        check_values(name, config, overrides)
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
+        place, made = _prepare_out(config, out, job, protect=protect)
+        run = Run(
+            verb=name,
+            out=place,
+            seed=int(config.seed),
+            device=check_device(str(config.device)),
+            threads=int(config.get("threads") or cpus()),
+            resume=Path(str(config.resume)).expanduser() if config.get("resume") else None,
+            job=job,
+        )
+        if out == "folder" and place is not None:
+            write_config(config, place)
+        seed_everything(run.seed, device=run.device, threads=run.threads, use_torch=use_torch)
+        return function(config, run) or 0
+    except (InputError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        _remove_if_bare(made)
+        say(one_line(error))
+        show_traceback_if_asked()
+        return USER_ERROR
+
+
+
+
+def _comment_of(verb_name: str, key: str) -> str:
+    """What a key is for, from its comment: " (the motion dataset ...)"."""
+    from experiments.help import of_file
+
+    comments = {entry.name: entry.comment for entry in of_file(CONF / f"{verb_name}.yaml").keys}
+    return f" ({comments[key]})" if comments.get(key) else ""
+
+
+def _job_name(hydra_config: Any) -> str:
+    """A sweep job's folder name: its own overrides, "seed=1,steps=100"."""
+    name = str(hydra_config.job.override_dirname).replace("/", "_").replace("'", "")
+    return name or str(hydra_config.job.num)
+
+
+def _with_resumed(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
+    """With resume=RUN_FOLDER: that run's configuration, changed only by what this command line gives."""
+    if not config.get("resume"):
+        return config
+    folder = Path(str(config.resume)).expanduser()
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise InputError(f"resume={folder}: no run folder (it has no config.yaml)")
+    stored = load_config(path)
+    with open_dict(stored):
+        for entry in overrides:
+            key = entry.key_or_group
+            if key == "debug" or key.startswith("hydra"):
+                continue
+            OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)
+        stored.resume = str(folder)
+        if not any(entry.key_or_group == "out" for entry in overrides):
+            stored.out = str(folder)
+    return stored
+
+
+def load_config(path: Path) -> DictConfig:
+    """A run's config.yaml. Raises InputError when it cannot be read as one."""
+    try:
+        config = OmegaConf.load(path)
+    except (OmegaConfBaseException, ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a configuration ({one_line(error)[:120]})") from error
+    except Exception as error:  # PyYAML's own errors derive from Exception only
+        if type(error).__module__.startswith("yaml"):
+            raise InputError(f"{path}: not YAML ({one_line(error)[:120]})") from error
+        raise
+    if not isinstance(config, DictConfig):
+        raise InputError(f"{path}: not a configuration (keys and values expected)")
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Hold every number given on the command line against the type of its default; 1e6 may stand for 1000000.
+
+    Raises InputError, e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a float
+    to the equal int where the default is one.
+    """
+    plain = [entry for entry in overrides if not entry.is_delete() and not entry.is_add()]
+    values = [entry for entry in plain if not (CONF / entry.key_or_group).is_dir()]
+    if not values:
+        return
+    chosen = [f"{entry.key_or_group}={entry.value()}" for entry in plain if (CONF / entry.key_or_group).is_dir()]
+    defaults = _composed(verb_name, chosen)
+    for entry in values:
+        key = entry.key_or_group
+        value = OmegaConf.select(config, key)
+        if OmegaConf.is_missing(defaults, key):
+            continue
+        default = OmegaConf.select(defaults, key, default=None)
+        OmegaConf.update(config, key, checked(key, value, default), force_add=True)
+
+
+def checked(key: str, value: Any, default: Any) -> Any:
+    """`value` where it has the kind of `default`, converted where that loses nothing. Raises InputError."""
+
+    def wrong(expected: str) -> InputError:
+        return InputError(f"{key}={value}: {expected} is expected (default {default})")
+
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise wrong("true or false")
+    elif isinstance(default, int):
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise wrong("a whole number")
+    elif isinstance(default, float):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not np.isfinite(value):
+            raise wrong("a number")
+    elif isinstance(default, ListConfig) and isinstance(value, str | int | float | bool):
+        raise wrong("a list [a,b]")
+    elif isinstance(default, DictConfig) and not isinstance(value, DictConfig):
+        raise wrong("a mapping {key: value}")
+    return value
+
+
+def check_device(device: str) -> str:
+    """`device` where it exists. Raises InputError. Asks torch only about something else than the CPU."""
+    if device == "cpu":
+        return device
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        build = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
+        raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
+    index = int(device.partition(":")[2] or 0)
+    if index >= count:
+        raise InputError(f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count)))
+    return device
+
+
+def seed_everything(seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True) -> None:
+    """Seed python, numpy and torch; make torch deterministic with a fixed number of threads.
+
+    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations without a deterministic
+    form warn instead of failing.
+    """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: 0 to {2**32 - 1} is expected")
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - for libraries that use the global generator
+    if not use_torch:
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
+    import torch
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")
+
+
+# --- the output place -------------------------------------------------------------------------------------------------
+
+
+def _prepare_out(config: DictConfig, kind: Out, job: str, *, protect: str | None) -> tuple[Path | None, list[Path]]:
+    """The place that out= names, made and known to be writable, and the folders made for it (outermost first)."""
+    if config.out is None:
+        if kind != "optional_file":
+            raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
+        return None, []
+    place = Path(str(config.out)).expanduser()
+    if job:  # each job of a sweep has a folder of its own
+        place = place / job if kind == "folder" else place.parent / job / place.name
+    if kind != "folder" and place.is_dir():
+        raise InputError(f"out={place} is a folder; a file name is expected")
+    if kind == "folder" and place.exists() and not place.is_dir():
+        raise InputError(f"out={place} is a file; a folder is expected")
+    if kind == "folder" and protect and not config.get("resume"):
+        kept = place / protect
+        if kept.is_dir() and any(kept.iterdir()):
+            raise InputError(f"out={place} holds a run already; continue it with resume={place} or choose another out=")
+    folder = place if kind == "folder" else place.parent
+    made = make_writable(folder)
+    with open_dict(config):
+        config.out = str(place)
+    return place, made
+
+
+def make_writable(folder: Path) -> list[Path]:
+    """Make a folder and its parents and try to write there; returns the folders made. Raises InputError."""
+    absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        _remove_if_bare(absent)
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return absent
+
+
+def _remove_if_bare(made: Sequence[Path]) -> None:
+    """Take back folders of a run that failed before it had a result: those that hold nothing but config.yaml."""
+    for folder in reversed(made):
+        if not folder.is_dir():
+            continue
+        if [entry.name for entry in folder.iterdir()] == ["config.yaml"]:
+            (folder / "config.yaml").unlink()
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def write_config(config: DictConfig, folder: Path) -> None:
+    """Write FOLDER/config.yaml: the resolved configuration, in one step."""
+    text = OmegaConf.to_yaml(config, resolve=True)
+    with atomic_path(folder / "config.yaml") as path:
+        path.write_text(text, encoding="utf-8")
+
+
+def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """A verb's resolved configuration, for one verb that runs another's stage (the demo) and for tests.
+
+    Raises InputError for an unknown key or choice.
+    """
+    try:
+        return _composed(verb_name, overrides)
+    except (ConfigCompositionException, OmegaConfBaseException) as error:
+        raise InputError(explain(error, verb_name)) from error
+
+
+def _composed(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """A verb's configuration, inside a running Hydra main or outside of one."""
+    if GlobalHydra.instance().is_initialized():
+        return hydra.compose(verb_name, overrides=list(overrides))
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose(verb_name, overrides=list(overrides))

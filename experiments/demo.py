@@ -1,0 +1,190 @@
+"""`npmp demo`: the whole pipeline on generated dog gaits, from recordings to an ANYmal that walks on command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+import npmp
+from experiments import evaluate, imitate, report, reuse
+from experiments.common import Run, compose, console, seed_everything, verb, write_config
+from mocap_data import MotionSet, write_motions
+from mocap_data.files import atomic_path
+from mocap_data.synthetic import demo_clips
+from npmp import robots
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from retarget import retarget_many
+
+
+class Stages:
+    """Announces each stage and keeps its wall-clock time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._running: tuple[str, float] | None = None
+        self._terminal = console(stderr=True)
+
+    def begin(self, name: str, what: str) -> None:
+        """Stage `name` starts; the one before ends."""
+        self.end()
+        self._running = name, time.perf_counter()
+        self._terminal.rule(f"{len(self.seconds) + 1}. {what}", align="left")
+
+    def end(self) -> None:
+        """The current stage, if any, is over."""
+        if self._running is not None:
+            name, start = self._running
+            self.seconds[name] = round(time.perf_counter() - start, 1)
+            self._running = None
+
+
+def stage(verb_name: str, run: Run, out: Path, overrides: Sequence[str]) -> tuple[DictConfig, Run]:
+    """Another verb's configuration and run, for one stage of the demo in its own folder; resumed if it began before."""
+    config = compose(verb_name, [*overrides, f"seed={run.seed}", f"threads={run.threads}", f"out='{out}'"])
+    out.mkdir(parents=True, exist_ok=True)
+    begun = any((out / "checkpoints").glob("checkpoint_*.json"))
+    write_config(config, out)
+    seed_everything(run.seed, threads=run.threads)  # each stage alone gives the same numbers
+    return config, replace(run, verb=verb_name, out=out, resume=out if begun else None)
+
+
+def motions_of(robot: Robot, run: Run) -> MotionSet:
+    """The generated gaits, retargeted."""
+    motions = retarget_many(demo_clips(), robot)
+    assert run.out is not None
+    write_motions(run.out / "motions.h5", motions)
+    return motions
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
+    assert run.out is not None
+    tiny = ["debug=tiny"] if config.debug_stages else []
+    stages, robot = Stages(), robots.load(config.robot.name)
+    began = time.perf_counter()
+
+    stages.begin("retarget", "retarget: generated dog gaits onto the robot")
+    motions = motions_of(robot, run)
+    data = f"data='{run.out / 'motions.h5'}'"
+
+    stages.begin("imitate", "imitate: a skill module, through a learned world model")
+    learned = imitate.train(*stage("imitate", run, run.out / "imitate", [*tiny, data, *config.imitate]))
+
+    stages.begin("reuse", "reuse: walking on command in the module's latent space, its decoder frozen")
+    module = run.out / "imitate" / "module"
+    walked = reuse.train(
+        *stage("reuse", run, run.out / "reuse", [*tiny, "task=walk", f"module='{module}'", data, *config.reuse])
+    )
+
+    stages.begin("evaluate", "evaluate and report")
+    skill = SkillModule.load(module)
+    evaluation = {"module": "module", "data": "motions.h5"} | evaluate.evaluate(
+        skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
+    )
+    with atomic_path(run.out / "evaluation.json") as path:
+        path.write_text(json.dumps(evaluation, indent=2) + "\n")
+    stages.end()
+    summary = summarize(motions, learned, walked, evaluation, run, stages.seconds)
+    summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
+    with atomic_path(run.out / "summary.json") as path:
+        path.write_text(json.dumps(summary, indent=2) + "\n")
+    write_report(run.out, motions, evaluation, walked, summary, config)
+    evaluate.print_table(evaluation)
+    console().print(
+        f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
+        f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
+        f"velocity error {summary['velocity_error']['before']:.2f} with random latents and "
+        f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
+        f"{run.out / 'report.html'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def summarize(
+    motions: MotionSet,
+    learned: dict[str, Any],
+    walked: dict[str, Any],
+    evaluation: dict[str, Any],
+    run: Run,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """The demo's figures: what summary.json holds."""
+    return {
+        "retarget_rms_marker_m": float(np.mean([m.quality["rms_marker_m"] for m in motions.motions])),
+        "tracked_s": {"before": learned["before"]["tracked_s"], "after": learned["after"]["tracked_s"]},
+        "tracked_fraction": {
+            "before": learned["before"]["tracked_fraction"],
+            "after": learned["after"]["tracked_fraction"],
+            "from_first_frames": evaluation["mean"]["tracked_fraction"],
+        },
+        "velocity_error": {"before": walked["before"]["velocity_error"], "after": walked["after"]["velocity_error"]},
+        "env_steps": {"imitate": learned["env_steps"], "reuse": walked["env_steps"]},
+        "steps_per_s": {
+            "imitate": round(learned["env_steps"] / max(seconds["imitate"], 1e-9), 1),
+            "reuse": round(walked["env_steps"] / max(seconds["reuse"], 1e-9), 1),
+        },
+        "seconds": seconds,
+        "seed": run.seed,
+        "threads": run.threads,
+        "versions": report.versions() | {"npmp": npmp.__version__},
+    }
+
+
+def write_report(
+    out: Path,
+    motions: MotionSet,
+    evaluation: dict[str, Any],
+    walked: dict[str, Any],
+    summary: dict[str, Any],
+    config: DictConfig,
+) -> None:
+    """runs/demo/report.html."""
+    error, tracked = summary["velocity_error"], summary["tracked_s"]
+    report.build(
+        out / "report.html",
+        report.ReportData(
+            title="From a dog's gait to an ANYmal that walks on command",
+            subtitle="generated gaits, retargeted, imitated through a learned world model, reused for walking",
+            headline=[
+                ("Retargeting", f"{100 * summary['retarget_rms_marker_m']:.1f} cm", "RMS marker error"),
+                (
+                    "Imitation",
+                    f"{tracked['after']:.1f} s",
+                    f"tracked from random starts; {tracked['before']:.1f} s before training",
+                ),
+                (
+                    "Walking on command",
+                    f"{error['after']:.2f}",
+                    f"velocity error (m/s, m/s, rad/s); {error['before']:.2f} with random latents",
+                ),
+                ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
+            ],
+            retarget=report.retarget_rows(motions.motions),
+            evaluation=evaluation,
+            rollouts=out / "rollouts.h5",
+            learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
+            walking=walked.get("traces"),
+            robot=evaluation["robot"],
+            provenance={
+                "command": evaluate.command_line(),
+                "seed": summary["seed"],
+                "versions": summary["versions"],
+                "machine": report.machine_summary(),
+                "config": OmegaConf.to_container(config, resolve=True),
+            },
+        ),
+        film=config.video == "auto",
+    )
+
+
+main = verb("demo", run)

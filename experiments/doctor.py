@@ -1,0 +1,277 @@
+"""`npmp doctor`: what is installed, what works here, and what to do about the rest."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata as metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from omegaconf import DictConfig
+from rich.table import Table
+
+from experiments.common import Run, console, cpus, verb
+from experiments.failures import INTERNAL_ERROR, OK
+from mocap_data.files import atomic_path
+
+Verdict = Literal["ok", "absent", "broken"]
+SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
+
+GL_BACKENDS = ("egl", "osmesa", "glfw")
+GL_ADVICE = {
+    "egl": "needs a GPU driver or Mesa: apt install libegl1 libgl1",
+    "osmesa": "software rendering: apt install libosmesa6 (or libosmesa6-dev)",
+    "glfw": "needs a display (DISPLAY) and libglfw3",
+}
+# One small frame, by the same class that videos use; black would mean that nothing was drawn.
+GL_PROBE = """
+import mujoco
+model = mujoco.MjModel.from_xml_string(
+    "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='1' rgba='1 1 1 1'/></worldbody></mujoco>")
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
+with mujoco.Renderer(model, 32, 32) as renderer:
+    renderer.update_scene(data)
+    assert renderer.render().max() > 0, "the frame is black"
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    section: str
+    name: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Look at everything, print the table and a verdict."""
+    findings = [
+        check_python(),
+        *check_packages(),
+        check_torch(),
+        check_batch(),
+        *check_gl(float(config.timeout)),
+        check_ffmpeg(),
+        *check_extras(),
+        check_robots(),
+    ]
+    show(findings)
+    if run.out is not None:
+        with atomic_path(run.out) as path:
+            path.write_text(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n", encoding="utf-8")
+    broken = [finding for finding in findings if finding.verdict == "broken"]
+    if broken:
+        print(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")
+        return INTERNAL_ERROR
+    absent = [finding.name for finding in findings if finding.verdict == "absent"]
+    print("npmp works here." + (f" Optional and absent: {', '.join(absent)}." if absent else ""))
+    return OK
+
+
+def show(findings: list[Finding]) -> None:
+    """The findings as one table."""
+    out = console()
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("")
+    table.add_column("what", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("detail", overflow="fold")
+    section = ""
+    for finding in findings:
+        if section and finding.section != section:
+            table.add_section()
+        detail = finding.detail + (f"\n[dim]-> {finding.advice.replace('[', chr(92) + '[')}[/]" if finding.advice else "")
+        first = finding.section if finding.section != section else ""
+        table.add_row(first, finding.name, SIGNS[finding.verdict], detail)
+        section = finding.section
+    out.print(table)
+
+
+def check_python() -> Finding:
+    right = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cpus()} CPUs"
+    return Finding("core", "python", "ok" if right else "broken", detail, "" if right else "use Python 3.11 to 3.13")
+
+
+def requirements(extra: str | None = None) -> list[str]:
+    """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp is not installed."""
+    try:
+        lines = metadata.requires("npmp") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if (f"extra == '{extra}'" in marker.replace('"', "'")) if extra else ("extra ==" not in marker):
+            found.append(requirement.strip())
+    return found
+
+
+def extras() -> list[str]:
+    """The names of npmp's extras."""
+    try:
+        return metadata.metadata("npmp").get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def check_requirement(line: str) -> tuple[Verdict, str, str]:
+    """(verdict, package, detail) of one requirement line."""
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(line)
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return "absent", requirement.name, f"not installed, needs {requirement.specifier or 'any version'}"
+    if not requirement.specifier.contains(version, prereleases=True):
+        return "broken", requirement.name, f"{version} is installed, needs {requirement.specifier}"
+    return "ok", requirement.name, version
+
+
+def check_packages() -> list[Finding]:
+    """Every core package, installed and in range."""
+    lines = requirements()
+    if not lines:
+        advice = "make install (or: pip install -e . -c constraints.txt)"
+        return [Finding("core", "npmp", "broken", "not installed as a package: versions cannot be checked", advice)]
+    results = [check_requirement(line) for line in lines]
+    wrong = [(name, detail) for verdict, name, detail in results if verdict != "ok"]
+    if wrong:
+        advice = "make install (or: pip install -c constraints.txt -e .)"
+        return [Finding("core", name, "broken", detail, advice) for name, detail in wrong]
+    return [Finding("core", "packages", "ok", ", ".join(f"{name} {version}" for _, name, version in results))]
+
+
+def check_torch() -> Finding:
+    """torch and the devices it sees."""
+    try:
+        import torch
+    except Exception as error:
+        return Finding("core", "torch", "broken", f"cannot be imported: {error}", "make install")
+    if torch.cuda.is_available():
+        names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+        return Finding("core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads), {', '.join(names)}")
+    why = f"built for CUDA {torch.version.cuda}, sees no device" if torch.version.cuda else "CPU build"
+    return Finding("core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}")
+
+
+def check_batch() -> Finding:
+    """mujoco.batch: step a few simulations and compare with one alone."""
+    try:
+        import mujoco
+        import mujoco.batch
+        import numpy as np
+
+        xml = "<mujoco><worldbody><body pos='0 0 1'><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+        model = mujoco.MjModel.from_xml_string(xml)
+        batch = mujoco.batch.Batch(model, 4, 0)
+        batch.step(nstep=10)
+        data = mujoco.MjData(model)
+        mujoco.mj_step(model, data, nstep=10)
+        if not np.allclose(np.asarray(batch.bind("qpos")), data.qpos):
+            return Finding("core", "mujoco.batch", "broken", "its result differs from a single simulation's", "make install")
+        return Finding("core", "mujoco.batch", "ok", f"mujoco {mujoco.__version__}: 4 simulations agree with one alone")
+    except Exception as error:
+        advice = "needs mujoco >=3.17,<4: make install"
+        return Finding("core", "mujoco.batch", "broken", f"{type(error).__name__}: {error}", advice)
+
+
+def gl_backends(timeout_s: float = 20.0) -> dict[str, str]:
+    """GL backend -> "" where it renders, else why not. Each is tried in a process of its own: a broken one may crash."""
+    results = {}
+    for name in GL_BACKENDS:
+        environment = {**os.environ, "MUJOCO_GL": name}
+        environment.pop("PYOPENGL_PLATFORM", None)  # set by an earlier backend, it would win over MUJOCO_GL
+        try:
+            probe = subprocess.run(
+                [sys.executable, "-c", GL_PROBE], env=environment, capture_output=True, text=True, timeout=timeout_s
+            )
+        except subprocess.TimeoutExpired:
+            results[name] = f"no answer in {timeout_s:g} s"
+            continue
+        lines = [line for line in probe.stderr.strip().splitlines() if line.strip()]
+        if probe.returncode == 0:
+            results[name] = ""
+        elif probe.returncode < 0:
+            results[name] = f"the process died of signal {-probe.returncode}"
+        else:
+            errors = [line for line in lines if not line.startswith((" ", "Exception ignored"))]
+            results[name] = (errors[-1] if errors else f"exit code {probe.returncode}")[:160]
+    return results
+
+
+def check_gl(timeout_s: float) -> list[Finding]:
+    """Which backends render, and what a report will hold."""
+    results = gl_backends(timeout_s)
+    works = [name for name, reason in results.items() if not reason]
+    findings = [
+        Finding("rendering", name, "absent" if reason else "ok", reason or "renders", GL_ADVICE[name] if reason else "")
+        for name, reason in results.items()
+    ]
+    if not works:
+        findings.append(
+            Finding("rendering", "video", "absent", "no GL backend renders; reports show an animated figure instead")
+        )
+    return findings
+
+
+def check_extras() -> list[Finding]:
+    """Each extra, and the command that installs it."""
+    findings = []
+    for extra in extras():
+        results = [check_requirement(line) for line in requirements(extra)]
+        missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
+        if missing:
+            names = " ".join(name for verdict, name, _ in results if verdict != "ok")
+            advice = f"make install EXTRAS=dev,video,{extra}   or: pip install -c constraints.txt {names}"
+            findings.append(Finding("extras", extra, "absent", ", ".join(missing), advice))
+        else:
+            listed = ", ".join(f"{name} {version}" for _, name, version in results)
+            findings.append(Finding("extras", extra, "ok", listed))
+    return findings
+
+
+def check_ffmpeg() -> Finding:
+    """An ffmpeg for videos: imageio's own or the system's."""
+    try:
+        executable = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    except Exception:
+        executable = shutil.which("ffmpeg")
+    if executable:
+        return Finding("rendering", "ffmpeg", "ok", Path(executable).name)
+    detail = "not found; reports show an animated figure instead"
+    return Finding("rendering", "ffmpeg", "absent", detail, "install the extra: video")
+
+
+def check_robots() -> Finding:
+    """Every robot loads and compiles."""
+    try:
+        from npmp import robots
+
+        described = []
+        for name in robots.names():
+            robot = robots.load(name)
+            model = robot.model()
+            described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
+        return Finding("robots", "models", "ok", ", ".join(described))
+    except Exception as error:
+        return Finding("robots", "models", "broken", f"{type(error).__name__}: {error}", "make install")
+
+
+main = verb("doctor", run, out="optional_file", torch=False)
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,177 @@
+"""`npmp evaluate`: play a skill module against reference motions; evaluation.json, rollouts.h5 and report.html."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from experiments import report
+from experiments.common import Run, console, verb
+from experiments.imitate import Judge, load_motions
+from mocap_data import MotionSet
+from mocap_data.files import atomic_path
+from npmp import robots
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.robots import Robot
+from npmp.rollout import track
+from npmp.skill import SkillModule
+
+
+def evaluate(
+    skill: SkillModule, robot: Robot, motions: MotionSet, out: Path, *, starts: int, seed: int, threads: int
+) -> dict[str, Any]:
+    """Every clip once from its first frame, and `starts` random frames; all deterministic, eq. 2's corridor.
+
+    Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
+
+    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the root from
+    the reference's; `joint_error_rad`, the mean absolute difference of joint angles.
+    """
+    skill.check_robot(robot)
+    n = len(motions.motions)
+    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=threads))
+    clip = torch.arange(n)
+    result = track(skill, env, clip, env.reference.start[clip])
+    clips: list[dict[str, Any]] = []
+    with atomic_path(out / "rollouts.h5") as temporary, h5py.File(temporary, "w") as file:
+        file.attrs["robot"] = robot.name
+        file.attrs["joint_names"] = list(robot.joint_names)
+        file.attrs["foot_names"] = list(robot.foot_bodies)
+        for i, motion in enumerate(motions.motions):
+            frames = min(len(result.qpos), motion.num_frames)
+            qpos = result.qpos[:frames, i].numpy()
+            reference = motion.qpos[:frames]
+            steps = int(result.steps[i])
+            shown = slice(1, max(steps, 1) + 1)
+            deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
+            clips.append(
+                {
+                    "name": motion.name,
+                    "tracked_fraction": float(result.fraction[i]),
+                    "tracked_s": steps * env.dt,
+                    "duration_s": (motion.num_frames - 1) * env.dt,
+                    "base_deviation_m": {"mean": float(deviation.mean()), "max": float(deviation.max())},
+                    "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
+                }
+            )
+            group = file.create_group(motion.name)
+            group.attrs["rate_hz"] = motion.rate_hz
+            group.attrs["tracked_frames"] = steps + 1
+            for key, value in (
+                ("qpos", qpos),
+                ("reference_qpos", reference),
+                ("foot_height", foot_heights(robot, env, qpos)),
+                ("reference_foot_height", foot_heights(robot, env, reference)),
+            ):
+                group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
+    judge = Judge(robot, motions, starts=starts, seed=seed + 1000, threads=threads)
+    return {
+        "robot": robot.name,
+        "seed": seed,
+        "versions": report.versions(),
+        "clips": clips,
+        "mean": {
+            "tracked_fraction": _mean(clips, "tracked_fraction"),
+            "tracked_s": _mean(clips, "tracked_s"),
+            "base_deviation_m": {
+                "mean": float(np.mean([c["base_deviation_m"]["mean"] for c in clips])),
+                "max": float(np.mean([c["base_deviation_m"]["max"] for c in clips])),
+            },
+            "joint_error_rad": _mean(clips, "joint_error_rad"),
+        },
+        "random_starts": {"starts": starts, **judge(skill)},
+    }
+
+
+def _mean(clips: list[dict[str, Any]], key: str) -> float:
+    return float(np.mean([c[key] for c in clips]))
+
+
+def foot_heights(robot: Robot, env: ImitationEnv, qpos: np.ndarray) -> np.ndarray:
+    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot's sphere."""
+    from npmp.envs.state import pose_from_qpos
+
+    poses = env.kinematics(*pose_from_qpos(torch.tensor(qpos)))
+    feet = [robot.body_names.index(b) for b in robot.foot_bodies]
+    offset = torch.tensor(robot.foot_offset, dtype=torch.float32)
+    centers = poses.position[:, feet] + (poses.rotation[:, feet] @ offset)
+    return (centers[..., 2] - robot.foot_radius).numpy()
+
+
+def print_table(result: Mapping[str, Any]) -> None:
+    """A line per clip, and their mean."""
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("clip")
+    for name in ("tracked", "of s", "base m", "max m", "joints rad"):
+        table.add_column(name, justify="right")
+    for row in [*result["clips"], {"name": "mean", "duration_s": float("nan"), **result["mean"]}]:
+        base = row["base_deviation_m"]
+        duration = "" if np.isnan(row["duration_s"]) else f"{row['duration_s']:.1f}"
+        table.add_row(
+            row["name"], f"{row['tracked_fraction']:.3f}", duration,
+            f"{base['mean']:.3f}", f"{base['max']:.3f}", f"{row['joint_error_rad']:.3f}",
+        )  # fmt: skip
+    console().print(table)
+
+
+def command_line() -> str:
+    """This process's command, without what Hydra was told behind the scenes."""
+    return " ".join(a for a in sys.argv if not a.startswith("hydra"))
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Evaluate, write the three files, print the table."""
+    assert run.out is not None
+    robot = robots.load(config.robot.name)
+    motions = load_motions(config.data, robot)
+    module = Path(str(config.module)).expanduser()
+    skill = SkillModule.load(module)
+    result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
+        skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
+    )
+    with atomic_path(run.out / "evaluation.json") as path:
+        path.write_text(json.dumps(result, indent=2) + "\n")
+    metrics = module.parent / "metrics.csv"
+    report.build(
+        run.out / "report.html",
+        report.ReportData(
+            title=f"Imitation by {skill.robot}",
+            subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic",
+            retarget=report.retarget_rows(motions.motions),
+            evaluation=result,
+            rollouts=run.out / "rollouts.h5",
+            learning=[("Imitation", metrics)] if metrics.is_file() else [],
+            provenance={
+                "command": command_line(),
+                "seed": run.seed,
+                "training": skill.contract.training,
+                "versions": result["versions"],
+                "machine": report.machine_summary(),
+                "config": OmegaConf.to_container(config, resolve=True),
+            },
+        ),
+        film=config.video == "auto",
+    )
+    print_table(result)
+    terminal = console()
+    starts = result["random_starts"]
+    terminal.print(
+        f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
+        f"{run.out / 'report.html'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+main = verb("evaluate", run)

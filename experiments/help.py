@@ -1,0 +1,171 @@
+"""Help texts, read from the comments of conf/*.yaml, so that a key is described where its value stands.
+
+The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own comment follows its value.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+_KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")
+_DEFAULT = re.compile(r"^\s+-\s+(?P<group>\w+):\s*(?P<choice>\w+)\s*$")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key as its file shows it."""
+
+    name: str
+    value: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class ConfigText:
+    """What one configuration file says about itself."""
+
+    description: str
+    examples: tuple[str, ...]
+    defaults: dict[str, str]  # group -> choice
+    keys: tuple[Key, ...]
+
+
+def parse(text: str) -> ConfigText:
+    """Read a configuration file's comments, defaults list and keys (those of a section as "section.key")."""
+    description: list[str] = []
+    section = ""  # the key whose indented keys follow
+    examples: list[str] = []
+    defaults: dict[str, str] = {}
+    keys: list[Key] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            comment = line.lstrip("# ").strip()
+            if comment.startswith("@package") or keys:
+                continue
+            if comment.startswith("Example:"):
+                examples.append(comment.removeprefix("Example:").strip())
+            elif not defaults:
+                description.append(comment)
+        elif entry := _DEFAULT.match(line):
+            defaults[entry["group"]] = entry["choice"]
+        elif key := _KEY.match(line.strip()):
+            inner = line.startswith(" ")
+            if not inner:
+                section = "" if key["value"] else key["key"]
+                if section == "defaults" or (section and not key["comment"]):
+                    continue
+            name = f"{section}.{key['key']}" if inner else key["key"]
+            keys.append(Key(name, key["value"] or "", key["comment"] or ""))
+        elif keys and (more := re.match(r"^\s+#\s*(.*)$", line)):  # an indented comment goes on with the last key's
+            last = keys[-1]
+            keys[-1] = Key(last.name, last.value, f"{last.comment} {more[1]}".strip())
+    return ConfigText(" ".join(description), tuple(examples), defaults, tuple(keys))
+
+
+def of_file(path: Path) -> ConfigText:
+    return parse(path.read_text(encoding="utf-8"))
+
+
+def choices(group: str) -> list[str]:
+    """The names of a group's files."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def summary(verb: str) -> str:
+    """A verb's first sentence."""
+    path = CONF / f"{verb}.yaml"
+    return of_file(path).description if path.exists() else ""
+
+
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Two columns, the second wrapped."""
+    left = min(max((len(name) for name, _ in rows), default=0), 34)
+    lines = []
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, max(30, width - left - 4)) or [""]
+        if len(name) > left:
+            lines.append(f"  {name}")
+            name = ""
+        lines.append(f"  {name:<{left}}  {wrapped[0]}".rstrip())
+        lines.extend(f"  {'':<{left}}  {line}" for line in wrapped[1:])
+    return lines
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+
+def overview(verbs: Sequence[str]) -> str:
+    """What `npmp --help` prints."""
+    width = _width()
+    lines = [
+        "npmp: from motion recordings to skill modules for legged robots.",
+        "",
+        "usage: npmp VERB key=value ...        e.g. npmp retarget source=recording.bvh out=motions.h5",
+        "       npmp VERB --help               what the verb does, its keys, defaults and choices",
+        "       npmp VERB -m key=1,2,3         one run per value, each in its own subfolder of out=",
+        "       npmp --version",
+        "",
+        "verbs:",
+        *_rows([(verb, summary(verb)) for verb in verbs], width),
+        "",
+        "every verb takes:",
+        *_rows(
+            [
+                ("out=", "where the result goes"),
+                ("seed=", "random seed; the same seed gives the same numbers on the CPU"),
+                ("device=", "cpu, cuda or cuda:N"),
+                ("debug=tiny", "a run of seconds, to see that everything works"),
+            ],
+            width,
+        ),
+        "",
+        "from nothing to a walking robot:",
+        "  npmp doctor",
+        "  npmp retarget out=motions.h5",
+        "  npmp imitate data=motions.h5 out=runs/imitation",
+        "  npmp reuse task=walk module=runs/imitation/module out=runs/walk",
+        "  npmp evaluate module=runs/imitation/module data=motions.h5 out=runs/evaluation",
+        "or all of it in a quarter of an hour: npmp demo",
+        "",
+        "exit codes: 0 well, 1 internal error, 2 wrong input (one line says what), 130 interrupted.",
+        "NPMP_DEBUG=1 shows the traceback of every error.",
+    ]
+    return "\n".join(lines)
+
+
+def of_verb(verb: str) -> str:
+    """What `npmp VERB --help` prints."""
+    width = _width()
+    text = of_file(CONF / f"{verb}.yaml")
+    positional = {"inspect": " FILE", "bench": " NAME"}.get(verb, "")
+    lines = [f"npmp {verb}: {text.description}", "", f"usage: npmp {verb}{positional} key=value ..."]
+    if text.examples:
+        lines += ["", "examples:", *(f"  {example}" for example in text.examples)]
+    # Where a key's value is a long expression, the comment says what it comes to.
+    rows = [(f"{key.name}={key.value}" if len(key.value) < 24 else f"{key.name}=", key.comment) for key in text.keys]
+    lines += ["", "keys (??? must be given):", *_rows(rows, width)]
+    groups = {group: choice for group, choice in text.defaults.items() if (CONF / group).is_dir()}
+    if groups:
+        shown = []
+        for group, choice in groups.items():
+            names = choices(group)
+            described = [f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names]
+            if names:
+                shown.append((f"{group}={choice}", "one of: " + "; ".join(described)))
+        lines += ["", "choices:", *_rows(shown, width)]
+    for group, choice in groups.items():
+        path = CONF / group / f"{choice}.yaml"
+        if group in ("debug", "experiment") or not path.exists():
+            continue
+        inner = [(f"{group}.{key.name}={key.value}", key.comment) for key in of_file(path).keys]
+        lines += ["", f"keys of {group}={choice}:", *_rows(inner, width)]
+    lines += ["", f"npmp {verb} --cfg job key=value ... prints the whole configuration instead of running it."]
+    return "\n".join(lines)

@@ -1,0 +1,144 @@
+"""`npmp imitate`: train a skill module to imitate a motion dataset."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from experiments.common import Run, console, verb
+from experiments.runlog import RunLog
+from experiments.typed import build
+from mocap_data import MotionSet, read_motions
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp import checkpoint, robots
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.walking import command_range_from_motions
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.rollout import track
+from npmp.skill import SkillModule
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+
+
+def load_motions(path: str | Path, robot: Robot) -> MotionSet:
+    """A dataset made for this robot; refused by name when it was made for another."""
+    return read_motions(
+        path,
+        robot=robot.name,
+        model_sha256=robot.model_sha256,
+        joint_names=robot.joint_names,
+        body_names=robot.body_names,
+    )
+
+
+class Judge:
+    """Deterministic evaluation from the same random starts every time: 64 by default, uniform over all clips."""
+
+    def __init__(self, robot: Robot, motions: MotionSet, *, starts: int, seed: int, threads: int):
+        self.env = ImitationEnv(
+            robot, motions, starts, seed=seed, config=ImitationConfig(uniform_starts=1.0, num_threads=threads)
+        )
+        self.clip, self.frame = self.env.sampler.sample(starts, torch.Generator().manual_seed(seed))
+
+    def __call__(self, skill: SkillModule) -> dict[str, float]:
+        """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
+        result = track(skill, self.env, self.clip, self.frame)
+        return {
+            "tracked_fraction": result.fraction.mean().item(),
+            "tracked_s": result.steps.float().mean().item() * self.env.dt,
+        }
+
+
+def train(config: DictConfig, run: Run) -> dict[str, Any]:
+    """The whole run, into run.out. Returns the summary that goes into module.json."""
+    assert run.out is not None  # the verb's kind says so
+    if run.device != "cpu":
+        raise InputError(f"device={run.device}: the world-model path trains on the CPU only so far; use device=cpu")
+    robot = robots.load(config.robot.name)
+    motions = load_motions(config.data, robot)
+    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
+    env_config = build(ImitationConfig, {**task, "num_threads": run.threads})
+    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=run.seed, config=env_config)
+    judge = Judge(robot, motions, starts=config.evaluation.starts, seed=run.seed + 1000, threads=run.threads)
+    settings = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"))
+    trainer = WorldModelTrainer(
+        env, build(NetConfig, config.net), settings, seed=run.seed, horizon=config.task.future_frames
+    )
+    per_iteration = env.num_envs * settings.collect_steps
+    total = max(1, round((config.steps - env.num_envs * settings.warmup_steps) / per_iteration))
+
+    out, done = run.out, None
+    folder = out / "checkpoints"
+    before: dict[str, float]
+    if run.resume is not None:
+        done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
+        trainer.load_state_dict(tensors)
+        before = values["before"]
+    else:
+        before = judge(trainer.average)
+        trainer.warm_up()
+    log = RunLog(out, total, resume_after=done, console=console(stderr=True))
+    began, steps_before = time.perf_counter(), trainer.env_steps
+    latest = dict(before)
+
+    def keep() -> dict[str, Any]:
+        """Checkpoint, and the module as it is now."""
+        summary = {
+            "data": Path(str(config.data)).name,
+            "clips": [m.name for m in motions.motions],
+            "command_range": command_range_from_motions(motions),
+            "licences": sorted({m.licence for m in motions.motions}),
+            "algorithm": config.algo.name,
+            "seed": run.seed,
+            "env_steps": trainer.env_steps,
+            "iterations": trainer.iteration_count,
+            "before": before,
+            "after": latest,
+        }
+        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), {"before": before})
+        trainer.average.save(out / "module", training=summary)
+        trainer.model.save(out / "module")
+        return summary
+
+    while trainer.iteration_count < total:
+        metrics = trainer.iteration(trainer.iteration_count / total)
+        count = trainer.iteration_count
+        if not (math.isfinite(metrics["model_loss"]) and math.isfinite(metrics["tracking_loss"])):
+            raise RuntimeError(
+                f"training diverged at iteration {count}: {metrics}; the last checkpoint in {folder} is sound"
+            )
+        if count == 1 or count % config.evaluation.every == 0 or count == total:
+            latest = judge(trainer.average)
+            metrics |= latest
+        log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
+        if count % config.checkpoint_every == 0 and count < total:
+            keep()
+    summary = keep()
+    log.close()
+    summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+    with atomic_path(out / "summary.json") as path:
+        path.write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Train, and say what came out."""
+    summary = train(config, run)
+    console().print(
+        f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
+        f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment steps "
+        f"({summary['minutes_here']} minutes here): {run.out / 'module' if run.out else ''}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+main = verb("imitate", run, protect="checkpoints")

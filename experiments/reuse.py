@@ -1,0 +1,228 @@
+"""`npmp reuse`: train a high-level policy on a task, acting through the frozen decoder of a skill module."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from experiments.common import Run, console, verb
+from experiments.imitate import load_motions
+from experiments.runlog import RunLog
+from experiments.typed import build
+from mocap_data import MotionSet
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp import checkpoint, robots
+from npmp.envs import WalkingConfig, WalkingEnv
+from npmp.envs.walking import COMMAND_NAMES, CommandRange, as_command_range, command_range_from_motions
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy, VMPOTrainer, VMPOTrainerConfig, evaluate_walking, module_sha256
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+
+
+class Trainer(Protocol):
+    """What this verb needs of an algorithm."""
+
+    env_steps: int
+    iteration_count: int
+
+    @property
+    def policy(self) -> HighLevelPolicy:
+        """What is evaluated and saved."""
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps of all robots in one iteration."""
+
+    def iteration(self, progress: float) -> dict[str, float]:
+        """Collect and learn once; progress in [0, 1] is the share of the run done."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the rest of the run depends on."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every algorithm starts from."""
+
+    config: DictConfig
+    env: WalkingEnv
+    skill: SkillModule
+    policy: HighLevelPolicy
+    motions: MotionSet | None
+    seed: int
+
+
+def _vmpo(setting: Setting) -> Trainer:
+    config = build(VMPOTrainerConfig, setting.config.algo, ignore=("name", "num_envs"))
+    return VMPOTrainer(setting.env, setting.skill, setting.policy, config, seed=setting.seed)
+
+
+ALGORITHMS: dict[str, Callable[[Setting], Trainer]] = {"vmpo": _vmpo}
+
+
+def command_range(config: DictConfig, skill: SkillModule, motions: MotionSet | None) -> CommandRange:
+    """The task's own range, else the dataset's, else what the module's training summary says.
+
+    Raises: InputError when none of them knows.
+    """
+    if config.task.command_range is not None:
+        return as_command_range(OmegaConf.to_container(config.task.command_range))  # type: ignore[arg-type]
+    if motions is not None:
+        return command_range_from_motions(motions)
+    known = skill.contract.training.get("command_range")
+    if known is None:
+        raise InputError(
+            "the module does not say which velocities its motions cover; give data=FILE.h5 or"
+            " task.command_range=[[low,high],[low,high],[low,high]] (forward m/s, lateral m/s, yaw rad/s)"
+        )
+    return as_command_range(known)
+
+
+class Judge:
+    """The same trial every time: the same commands and starts."""
+
+    def __init__(
+        self,
+        robot: Robot,
+        motions: MotionSet | None,
+        config: WalkingConfig,
+        skill: SkillModule,
+        *,
+        num_robots: int,
+        seconds: float,
+        seed: int,
+    ):
+        self.env = WalkingEnv(robot, num_robots, motions=motions, seed=seed, config=config)
+        self.skill, self.seconds, self.seed = skill, seconds, seed
+
+    def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
+        """`evaluate_walking`'s figures; None for random latents."""
+        return evaluate_walking(policy, self.skill, self.env, seconds=self.seconds, seed=self.seed).summary()
+
+
+# the judge's figures among the metrics of a run, beside the trainer's own of the robots it collects with
+JUDGED = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
+
+
+def train(config: DictConfig, run: Run) -> dict[str, Any]:
+    """The whole run, into run.out. Returns the summary that goes into policy.json."""
+    assert run.out is not None  # the verb's kind says so
+    if run.device != "cpu":
+        raise InputError(f"device={run.device}: reuse trains on the CPU only so far; use device=cpu")
+    if config.task.name != "walk":
+        raise InputError(f"no reuse task '{config.task.name}'; there are: walk")
+    if config.algo.name not in ALGORITHMS:
+        raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(ALGORITHMS)}")
+    robot = robots.load(config.robot.name)
+    skill = SkillModule.load(config.module).requires_grad_(False)
+    skill.check_robot(robot)
+    motions = None if config.data is None else load_motions(config.data, robot)
+    task = {k: v for k, v in config.task.items() if k not in ("name", "command_range")}
+    walking = build(
+        WalkingConfig,
+        OmegaConf.create({**task, "command_range": command_range(config, skill, motions), "num_threads": run.threads}),
+    )
+    env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking)
+    trial = config.evaluation
+    judge = Judge(
+        robot, motions, walking, skill, num_robots=trial.robots, seconds=trial.seconds, seed=run.seed + 1000
+    )
+    policy = HighLevelPolicy.for_skill(
+        skill,
+        task=config.task.name,
+        command=COMMAND_NAMES,
+        command_range=walking.command_range,
+        net=build(HighLevelConfig, config.high_level),
+        module=module_sha256(config.module),
+    )
+    trainer = ALGORITHMS[config.algo.name](Setting(config, env, skill, policy, motions, run.seed))
+    total = max(1, math.ceil(config.steps / trainer.steps_per_iteration))
+
+    folder, done = run.out / "checkpoints", None
+    before: dict[str, Any]
+    if run.resume is not None:
+        done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
+        if values["module_sha256"] != policy.contract.module_sha256:
+            raise InputError(f"the run in '{run.resume}' was trained with another module than '{config.module}'")
+        trainer.load_state_dict(tensors)
+        before, latest = values["before"], values["latest"]
+    else:
+        before = {"random_latents": judge(None), "untrained": judge(trainer.policy)}
+        latest = before["untrained"]
+    log = RunLog(run.out, total, resume_after=done, console=console(stderr=True))
+    began, steps_before = time.perf_counter(), trainer.env_steps
+
+    def keep() -> dict[str, Any]:
+        """Checkpoint, and the policy as it is now."""
+        summary = {
+            "task": config.task.name,
+            "algorithm": config.algo.name,
+            "module": Path(str(config.module)).name,
+            "module_sha256": policy.contract.module_sha256,
+            "command_range": policy.contract.command_range,
+            "seed": run.seed,
+            "env_steps": trainer.env_steps,
+            "iterations": trainer.iteration_count,
+            "velocity_error": {
+                "random_latents": before["random_latents"]["velocity_error"],
+                "untrained": before["untrained"]["velocity_error"],
+                "after": latest["velocity_error"],
+            },
+            "before": before,
+            "after": latest,
+        }
+        values = {"before": before, "latest": latest, "module_sha256": policy.contract.module_sha256}
+        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), values)
+        trainer.policy.save(run.out / "policy", training=summary)
+        return summary
+
+    while trainer.iteration_count < total:
+        metrics = trainer.iteration(trainer.iteration_count / total)
+        count = trainer.iteration_count
+        if not all(math.isfinite(metrics[k]) for k in ("reward", "velocity_error", "kl")):
+            raise RuntimeError(
+                f"training diverged at iteration {count}: {metrics}; the last checkpoint in {folder} is sound"
+            )
+        metrics = {f"collect_{k}" if k in JUDGED else k: v for k, v in metrics.items()}
+        if count == 1 or count % trial.every == 0 or count == total:
+            latest = judge(trainer.policy)
+            metrics |= {k: latest[k] for k in JUDGED}
+        log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
+        if count % config.checkpoint_every == 0 and count < total:
+            keep()
+    summary = keep()
+    log.close()
+    summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+    with atomic_path(run.out / "summary.json") as path:
+        path.write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Train, and say what came out."""
+    summary = train(config, run)
+    error = summary["velocity_error"]
+    console().print(
+        f"velocity error |v - v_cmd|: {error['random_latents']:.3f} with random latents, {error['after']:.3f} after"
+        f" {summary['env_steps']:,} environment steps ({summary['minutes_here']} minutes here):"
+        f" {run.out / 'policy' if run.out else ''}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+main = verb("reuse", run, protect="checkpoints")

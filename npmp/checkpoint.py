@@ -1,0 +1,100 @@
+"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or absent, checked when read.
+
+A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside its final name, flushed
+to disk, then renamed; its SHA-256 lies in a small JSON file of the same name, written last. Loading takes the newest pair
+that agrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+
+
+def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, keep: int = 2) -> Path:
+    """Write checkpoint number `step` and drop all but the newest `keep`.
+
+    Args:
+      tensors: of any dtype; names must be unique, contents are copied.
+      values: whatever JSON can hold.
+
+    Returns: the file of tensors. Raises: OSError when the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"checkpoint_{step:010d}.safetensors"
+    with atomic_path(path) as temporary:
+        save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, str(temporary))
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        digest = _digest(Path(temporary))
+    with atomic_path(path.with_suffix(".json")) as temporary:
+        Path(temporary).write_text(json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n")
+    for old in sorted(folder.glob("checkpoint_*.json"))[:-keep]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    return path
+
+
+def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
+    """The newest whole checkpoint: step, tensors, values.
+
+    Raises: InputError when there is none, or none that is undamaged.
+    """
+    damaged = []
+    for description in sorted(folder.glob("checkpoint_*.json"), reverse=True):
+        path = description.with_suffix(".safetensors")
+        try:
+            content = json.loads(description.read_text())
+            if _digest(path) != content["sha256"]:
+                raise ValueError("its checksum differs")
+            return int(content["step"]), load_file(str(path)), content["values"]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            damaged.append(f"{path.name} ({error})")
+    if damaged:
+        raise InputError(f"no usable checkpoint in '{folder}': {'; '.join(damaged)}")
+    raise InputError(f"no checkpoint in '{folder}'")
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under `prefix.name`."""
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors named `prefix.*`, without the prefix: the inverse of `prefixed`."""
+    start = prefix + "."
+    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimizer's moments and step counts as named tensors. Learning rates are not among them: schedules set those."""
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": torch.as_tensor(value) for index, entry in state.items() for name, value in entry.items()}
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`, for an optimizer over the same parameters."""
+    content = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value.clone()
+    content["state"] = state
+    optimizer.load_state_dict(content)

@@ -1,0 +1,77 @@
+"""Environments: torch functions on the simulator's arrays.
+
+`make(task, ...)` builds any of them by name; the pieces (state, features, rewards) serve imagination as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet, read_motions
+from npmp import robots
+from npmp.envs.imitation import EnvStep, ImitationConfig, ImitationEnv
+from npmp.envs.walking import WalkingConfig, WalkingEnv
+from npmp.robots import Robot
+
+__all__ = ["EnvStep", "ImitationConfig", "ImitationEnv", "WalkingConfig", "WalkingEnv", "make"]
+
+TASKS = ("imitation", "walk")
+
+
+def make(
+    task: str,
+    *,
+    robot: str | Robot,
+    data: str | Path | MotionSet | None = None,
+    num_envs: int = 256,
+    seed: int = 0,
+    device: str = "cpu",
+    **options: Any,
+) -> ImitationEnv | WalkingEnv:
+    """An environment by its task's name.
+
+    Args:
+      task: "imitation" (needs `data`) or "walk" (`data` gives start poses).
+      robot: a robot or its name.
+      data: a motion dataset, or the path of its HDF5 file.
+      num_envs: robots simulated at once.
+      device: where; only "cpu" so far.
+      options: fields of `ImitationConfig` or `WalkingConfig`.
+
+    Raises: InputError for an unknown task, robot, option or device, and for a dataset of another robot.
+    """
+    if task not in TASKS:
+        raise InputError(f"no task '{task}'; there are: {', '.join(TASKS)}")
+    if str(device) != "cpu":
+        raise InputError(f"device={device}: environments run on the CPU only so far; use device='cpu'")
+    if num_envs < 1:
+        raise InputError(f"num_envs must be at least 1, got {num_envs}")
+    if not isinstance(robot, Robot):
+        robot = robots.load(robot)
+    cls = ImitationConfig if task == "imitation" else WalkingConfig
+    known = [f.name for f in fields(cls)]
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"task '{task}' has no option '{unknown[0]}'; there are: {', '.join(known)}")
+    motions = data if data is None or isinstance(data, MotionSet) else _read(data, robot)
+    try:
+        config = cls(**options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"task '{task}': {error}") from error
+    if isinstance(config, WalkingConfig):
+        return WalkingEnv(robot, num_envs, motions=motions, seed=seed, config=config)
+    if motions is None:
+        raise InputError("task 'imitation' needs data: the motion dataset to imitate")
+    return ImitationEnv(robot, motions, num_envs, seed=seed, config=config)
+
+
+def _read(path: str | Path, robot: Robot) -> MotionSet:
+    return read_motions(
+        path,
+        robot=robot.name,
+        model_sha256=robot.model_sha256,
+        joint_names=robot.joint_names,
+        body_names=robot.body_names,
+    )

@@ -1,0 +1,134 @@
+"""What policies and models see, as functions of (state, reference, frame): the same code for the simulator and for imagination.
+
+Two views of the robot:
+
+- `proprioception`: what the real robot senses; all that the decoder ever gets.
+- `true_state`: what only a simulator knows (height and linear velocity too), free of horizontal position and heading.
+
+And one of the task: `ReferenceFeatures`, the next frames of the reference relative to the current pose.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from npmp.envs.reference import Reference
+from npmp.envs.state import GRAVITY, RobotState
+from npmp.robots import Robot
+
+
+def proprioception_layout(num_joints: int) -> list[tuple[str, int]]:
+    """Names and widths of the decoder's observation, in order (robot-NPMP, imitation task)."""
+    return [
+        ("joint_pos_minus_home", num_joints),
+        ("setpoint_minus_home", num_joints),
+        ("gyro", 3),
+        ("accelerometer_g", 3),
+        ("up", 3),
+    ]
+
+
+def proprioception(state: RobotState, home: Tensor) -> Tensor:
+    """What the robot senses: (..., 2 nu + 9), in the order of `proprioception_layout`.
+
+    Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer [g]; the world's vertical in the
+    root frame, from which roll and pitch follow. home (nu,) [rad].
+    """
+    return torch.cat(
+        (
+            state.joint_pos - home,
+            state.setpoint - home,
+            state.root_ang,
+            state.accel / GRAVITY,
+            state.root_rot[..., 2, :],
+        ),
+        -1,
+    )
+
+
+def true_state(state: RobotState, home: Tensor) -> Tensor:
+    """The full state but for horizontal position and heading, on which flat-ground physics does not depend: (..., 13 + 3 nu)."""
+    return torch.cat(
+        (
+            state.root_pos[..., 2:],
+            state.root_rot[..., 2, :],
+            state.joint_pos - home,
+            state.root_vel,
+            state.root_ang,
+            state.joint_vel,
+            state.accel / GRAVITY,
+            state.setpoint - state.joint_pos,
+        ),
+        -1,
+    )
+
+
+class ReferenceFeatures(nn.Module):
+    """The next frames of the reference, relative to the robot's current pose (robot-NPMP: context x_t, 5 frames).
+
+    Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root [m]; the first two columns of
+    the root's orientation; its linear and angular velocity; reference joint angles minus the robot's [rad]. With these the poses
+    of the other bodies are given. Frames beyond the end of a clip repeat its last frame.
+    """
+
+    _vectors: Tensor
+    _joints: Tensor
+
+    def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
+        super().__init__()
+        self.horizon = horizon
+        knees = [robot.body_names[i] for i in _parents_of(robot, robot.foot_bodies)]
+        points = [robot.body_names.index(b) for b in (robot.body_names[0], *knees, *robot.foot_bodies)]
+        f = reference.frames
+        self.num_points = len(points)
+        axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
+        vectors = torch.cat((f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1)
+        self.register_buffer("_vectors", vectors, persistent=False)
+        self.register_buffer("_joints", f.joint_pos, persistent=False)
+        self.size = horizon * (3 * vectors.shape[1] + f.joint_pos.shape[1])
+
+    def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
+        """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's last frame -> (n, size)."""
+        ahead = frame.unsqueeze(-1) + torch.arange(1, self.horizon + 1, device=frame.device)
+        ahead = torch.minimum(ahead, last_frame.unsqueeze(-1))
+        vectors = self._vectors[ahead]  # (n, horizon, points and axes, 3)
+        origin = torch.zeros_like(vectors[:, :1, :, :])
+        origin[..., : self.num_points, :] = 1.0
+        vectors = vectors - origin * state.root_pos[:, None, None]
+        local = vectors.flatten(1, 2) @ state.root_rot  # rows times R: world to root frame
+        joints = self._joints[ahead] - state.joint_pos.unsqueeze(1)
+        return torch.cat((local.flatten(1), joints.flatten(1)), -1)
+
+
+def _parents_of(robot: Robot, bodies: tuple[str, ...]) -> list[int]:
+    """Indices in `robot.body_names` of the bodies that carry the given ones."""
+    model = robot.model()
+    return [int(model.body(b).parentid[0]) - 1 for b in bodies]
+
+
+def encoder_context(features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor) -> Tensor:
+    """What the encoder sees: the coming reference relative to the robot, and the robot's true state. (n, context_size)."""
+    return torch.cat((features(state, frame, last), true_state(state, home)), -1)
+
+
+class Normalizer(nn.Module):
+    """Fixed affine scaling of features: (x - mean) / std, both kept with the network that was trained on them."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("std", torch.ones(size))
+
+    def fit(self, samples: Tensor, floor: float | Tensor) -> None:
+        """Take mean and standard deviation from samples (N, size); no deviation below `floor`, which keeps channels that hardly
+        vary in the samples from being blown up when they do."""
+        self.mean.copy_(samples.mean(0))
+        self.std.copy_(torch.maximum(samples.std(0), torch.as_tensor(floor, dtype=samples.dtype)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., size) -> (..., size)."""
+        return (x - self.mean) / self.std

@@ -1,0 +1,198 @@
+"""Imitation of reference motions (robot-NPMP): many robots, each tracking its own stretch of its own clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp import geometry
+from npmp.envs import rewards as rew
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.reference import Reference
+from npmp.envs.sampling import StartSampler
+from npmp.envs.state import RobotState, arrive, pose_from_qpos
+from npmp.robots import Robot
+from npmp.sim import BatchSim, flat_scene
+
+
+@dataclass(frozen=True)
+class ImitationConfig:
+    """The imitation task's settings."""
+
+    reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
+    start_tail: int = 10  # frames at a clip's end where no episode starts
+    uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
+    num_threads: int = 0  # of the physics; 0: all cores
+
+
+class EnvStep(NamedTuple):
+    """What one control step brings; the environments are NOT reset yet, so `state` is the true successor everywhere."""
+
+    state: RobotState  # (n, ...)
+    rewards: Tensor  # (n, K) one column per objective; their sum is the reward
+    terminated: Tensor  # (n,) bool: failed; the value of what follows is zero
+    truncated: Tensor  # (n,) bool: the clip or the time is over; bootstrap the value of `state`
+    error: Tensor  # (n,) the task's error: eq. 2 in imitation, of the velocity in walking
+
+
+class ImitationEnv:
+    """Robots on flat ground, tracking reference motions.
+
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
+    The caller resets finished robots: `step`, look at the result, then `reset(done)`.
+    """
+
+    objectives = rew.REWARD_TERMS
+
+    def __init__(
+        self, robot: Robot, motions: MotionSet, num_envs: int, *, seed: int = 0, config: ImitationConfig | None = None
+    ):
+        """Build the simulations, each reset to a random frame.
+
+        Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
+        """
+        self.robot = robot
+        self.config = config or ImitationConfig()
+        self.num_envs = num_envs
+        self.reference = Reference(robot, motions)
+        self.dt = self.reference.dt
+        self.sim = BatchSim(
+            flat_scene(robot), num_envs, control_rate_hz=robot.control_rate_hz, num_threads=self.config.num_threads
+        )
+        self.kinematics = Kinematics(robot.model())
+        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32)
+        self.sampler = StartSampler(
+            self.reference, tail=self.config.start_tail, uniform_share=self.config.uniform_starts
+        )
+        self.generator = torch.Generator().manual_seed(seed)
+        self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
+        self._appendages = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
+        self.clip = torch.zeros(num_envs, dtype=torch.long)
+        self.frame = torch.zeros(num_envs, dtype=torch.long)
+        self.last_frame = torch.zeros(num_envs, dtype=torch.long)
+        self.state = self.reference.state(self.frame)
+        self.reset()
+
+    @property
+    def num_actions(self) -> int:
+        """Joints driven."""
+        return len(self.home)
+
+    def reset(self, mask: Tensor | None = None, clip: Tensor | None = None, frame: Tensor | None = None) -> RobotState:
+        """Start new episodes exactly on the reference.
+
+        Args:
+          mask: (n,) bool, which robots; all by default.
+          clip, frame: (k,) clip index and global frame for the k robots of the mask; drawn by the sampler by default.
+
+        Returns: the state of all robots.
+        """
+        ids = torch.arange(self.num_envs) if mask is None else torch.nonzero(mask).squeeze(-1)
+        if len(ids) == 0:
+            return self.state
+        if clip is None or frame is None:
+            clip, frame = self.sampler.sample(len(ids), self.generator)
+        self.clip[ids], self.frame[ids] = clip, frame
+        self.last_frame[ids] = self.reference.last_frame(clip)
+        fresh = self.reference.state(frame)
+        qvel = torch.cat((self.reference.frames.root_vel_w[frame], fresh.root_ang, fresh.joint_vel), -1)
+        self.sim.set_state(ids, self._qpos[frame], qvel)
+        if len(ids) == self.num_envs:
+            self.state = fresh
+        else:
+            self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in zip(self.state, fresh, strict=True)))
+        return self.state
+
+    def rejoin(self, mask: Tensor) -> None:
+        """Let robots track from another random frame on, in the posture they are in.
+
+        They are moved and turned in the horizontal plane onto the new frame, which flat-ground physics does not notice. Tracking
+        from a posture that is not the reference's is how recovery is learned (ControlVAE switches targets likewise).
+        mask (n,) bool.
+        """
+        ids = torch.nonzero(mask).squeeze(-1)
+        if len(ids) == 0:
+            return
+        clip, frame = self.sampler.sample(len(ids), self.generator)
+        self.clip[ids], self.frame[ids] = clip, frame
+        self.last_frame[ids] = self.reference.last_frame(clip)
+        target = self.reference.at(frame)
+        turn = geometry.yaw_matrix(geometry.yaw_of(target.root_rot) - geometry.yaw_of(self.state.root_rot[ids]))
+        rotation = turn @ self.state.root_rot[ids]
+        position = torch.cat((target.root_pos[:, :2], self.state.root_pos[ids, 2:]), -1)
+        self.state = self.state._replace(
+            root_pos=self.state.root_pos.index_copy(0, ids, position),
+            root_rot=self.state.root_rot.index_copy(0, ids, rotation),
+        )
+        half = 0.5 * geometry.yaw_of(turn).to(torch.float64)
+        qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
+        w, x, y, z = qpos[:, 3:7].unbind(-1)
+        cosine, sine = torch.cos(half), torch.sin(half)
+        qpos[:, 3:7] = torch.stack(
+            (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w), -1
+        )
+        qpos[:, :2] = position[:, :2].to(qpos)
+        qvel[:, :3] = geometry.to_world(turn.to(torch.float64), qvel[:, :3])  # the angular part is in the root frame
+        self.sim.qpos[ids], self.sim.qvel[ids] = qpos, qvel
+
+    def step(self, action: Tensor, free: Tensor | None = None) -> EnvStep:
+        """One control step.
+
+        Args:
+          action: (n, nu) joint targets minus home pose [rad].
+          free: (n,) bool, robots that do not track now: they fail when they fall, not by eq. 2, and have no end of clip.
+        """
+        setpoint = self.home + action
+        self.sim.step(setpoint)
+        state = self._observe(setpoint)
+        self.frame = torch.minimum(self.frame + 1, self.last_frame)
+        reference = self.reference.at(self.frame)
+        poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+        c = self.config.reward
+        error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
+        terms = rew.rewards(self.kinematics, state, poses, reference, error, self._appendages, c)
+        finite = torch.isfinite(error)  # a diverged simulation is a failure, not a crash
+        lost, ended = error > c.termination_threshold, self.frame >= self.last_frame
+        if free is None:
+            self.sampler.record(self.frame, lost | ~finite)
+        else:
+            lost, ended = torch.where(free, self.fallen(state), lost), ended & ~free
+            self.sampler.record(self.frame[~free], (lost | ~finite)[~free])
+        terminated = lost | ~finite
+        truncated = ended & ~terminated
+        self.state = state
+        return EnvStep(state, terms, terminated, truncated, error)
+
+    def fallen(self, state: RobotState) -> Tensor:
+        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
+        low = state.root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
+        return low | (state.root_rot[..., 2, 2] < 0.5)
+
+    def _observe(self, setpoint: Tensor) -> RobotState:
+        """The state after a control step, its velocities by difference from the state before."""
+        return arrive(self.state, *pose_from_qpos(self.sim.qpos), setpoint, self.dt)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on, for checkpoints."""
+        return {
+            "sim": self.sim.snapshot(),
+            "state": self.state.pack(),
+            "clip": self.clip,
+            "frame": self.frame,
+            "rng": self.generator.get_state(),
+            **{f"sampler.{k}": v for k, v in self.sampler.state_dict().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken, to the bit."""
+        self.sim.restore(state["sim"])
+        self.state = RobotState.unpack(state["state"].clone())
+        self.clip, self.frame = state["clip"].clone(), state["frame"].clone()
+        self.last_frame = self.reference.last_frame(self.clip)
+        self.generator.set_state(state["rng"])
+        self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})

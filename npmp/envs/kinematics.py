@@ -1,0 +1,128 @@
+"""Forward kinematics of a robot in torch: the same poses as MuJoCo's, for thousands of robots and with gradients.
+
+Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched product, so that the cost is
+the tree's depth (five for a quadruped), not its number of bodies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+
+
+class BodyPoses(NamedTuple):
+    """World poses of all bodies but the world, in MuJoCo's order."""
+
+    position: Tensor  # (..., nbody, 3) [m]
+    rotation: Tensor  # (..., nbody, 3, 3)
+
+
+class Kinematics(nn.Module):
+    """Body poses and centre of mass from root pose and joint angles.
+
+    Serves trees whose root has a free joint and whose other bodies have one hinge or none.
+    """
+
+    _still: Tensor
+    _sine: Tensor
+    _versine: Tensor
+    _joint: Tensor
+    _order: Tensor
+    _share: Tensor
+    _moment: Tensor
+
+    def __init__(self, model: mujoco.MjModel):
+        """Read the tree from a compiled robot, without scenery.
+
+        Raises: InputError for a joint that is neither the free root nor a hinge, naming it.
+        """
+        super().__init__()
+        if model.njnt == 0 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+            raise InputError("the model's first joint must be the free joint of its root")
+        for j in range(1, model.njnt):
+            if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE or model.body_jntnum[model.jnt_bodyid[j]] != 1:
+                raise InputError(f"joint '{model.joint(j).name}': only bodies with a single hinge are supported")
+        nbody = model.nbody - 1
+        parent = model.body_parentid[1:] - 1
+        depth = np.zeros(nbody, dtype=int)
+        for b in range(1, nbody):
+            if parent[b] < 0:
+                raise InputError(f"body '{model.body(b + 1).name}' is not part of the tree of the free root")
+            depth[b] = depth[parent[b]] + 1
+        sequence = np.argsort(depth, kind="stable")  # the order of evaluation: level by level, the root first
+        self._levels: list[slice] = []  # of each level in `sequence` without the root
+        for level in range(1, depth.max() + 1):
+            bodies = np.flatnonzero(depth == level)
+            above = np.flatnonzero(depth == level - 1)
+            start = int(np.searchsorted(depth[sequence], level)) - 1
+            self._levels.append(slice(start, start + len(bodies)))
+            choice = np.searchsorted(above, parent[bodies])
+            # one parent serves all by broadcasting, and parents in order need no gathering
+            plain = len(above) == 1 or np.array_equal(choice, np.arange(len(above)))
+            self.register_buffer(f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False)
+        still, sine, versine, joint = _local_transforms(model, sequence[1:])
+        mass = model.body_mass[1:] / model.body_mass[1:].sum()
+        for name, value in {
+            "still": still, "sine": sine, "versine": versine, "share": mass, "moment": mass[:, None] * model.body_ipos[1:],
+        }.items():  # fmt: skip
+            self.register_buffer(f"_{name}", torch.tensor(value, dtype=torch.float32), persistent=False)
+        self.register_buffer("_joint", torch.tensor(joint), persistent=False)
+        self.register_buffer("_order", torch.tensor(np.argsort(sequence)), persistent=False)
+
+    def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> BodyPoses:
+        """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of all bodies."""
+        padded = nn.functional.pad(joint_pos, (0, 1))  # the zero after the hinges is the angle of welded bodies
+        angle = padded.index_select(-1, self._joint)[..., None, None]
+        # homogeneous transforms (..., nbody - 1, 4, 4) to the parents' frames
+        local = torch.addcmul(self._still, torch.sin(angle), self._sine)
+        local = torch.addcmul(local, 1.0 - torch.cos(angle), self._versine)
+        world = [torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).unsqueeze(-3)]  # (..., bodies of the level, 3, 4)
+        for level, bodies in enumerate(self._levels, 1):
+            above, parents = world[-1], getattr(self, f"_parents_{level}")
+            if parents is not None:
+                above = above.index_select(-3, parents)
+            world.append(above @ local[..., bodies, :, :])
+        poses = torch.cat(world, -3).index_select(-3, self._order)
+        return BodyPoses(poses[..., 3], poses[..., :3])
+
+    def center_of_mass(self, poses: BodyPoses) -> Tensor:
+        """Centre of mass of the whole robot in the world [m]: (..., 3)."""
+        return torch.einsum("...bi,b->...i", poses.position, self._share) + torch.einsum(
+            "...bij,bj->...i", poses.rotation, self._moment
+        )
+
+
+def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
+    """Origins of some bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
+    return (poses.position.index_select(-2, bodies) - poses.position[..., :1, :]) @ poses.rotation[..., 0, :, :]
+
+
+def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine + (1 - cos(q)) versine.
+
+    That is Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the
+    body's fixed rotation F and position p in its parent.
+
+    Returns: still, sine, versine (k, 4, 4) float64; joint (k,) index among the hinges, for a welded body the number of hinges.
+    """
+    still, sine, versine = (np.zeros((len(bodies), 4, 4)) for _ in range(3))
+    joint = np.full(len(bodies), model.nq - 7)
+    for i, b in enumerate(bodies + 1):
+        fixed = np.zeros(9)
+        mujoco.mju_quat2Mat(fixed, model.body_quat[b])
+        fixed = fixed.reshape(3, 3)
+        still[i, :3, :3], still[i, :3, 3], still[i, 3, 3] = fixed, model.body_pos[b], 1.0
+        if model.body_jntnum[b]:
+            j = model.body_jntadr[b]
+            joint[i] = model.jnt_qposadr[j] - 7
+            cross = np.cross(model.jnt_axis[j], np.eye(3)).T  # cross @ v = axis x v
+            for turn, k in ((sine, cross), (versine, cross @ cross)):
+                turn[i, :3, :3] = fixed @ k
+                turn[i, :3, 3] = -fixed @ k @ model.jnt_pos[j]
+    return still, sine, versine, joint

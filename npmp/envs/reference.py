@@ -1,0 +1,129 @@
+"""Reference motions as tensors: every frame of every clip in one table, gathered by index."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp import geometry
+from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
+from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.robots import Robot
+
+
+class ReferenceFrames(NamedTuple):
+    """Reference poses at some frames, batch shape (...)."""
+
+    root_pos: Tensor  # (..., 3) world [m]
+    root_rot: Tensor  # (..., 3, 3)
+    joint_pos: Tensor  # (..., nu) [rad]
+    root_vel_w: Tensor  # (..., 3) mean linear velocity since the frame before, world [m/s]
+    root_ang_w: Tensor  # (..., 3) mean angular velocity since the frame before, world [rad/s]
+    joint_vel: Tensor  # (..., nu) [rad/s]
+    body_pos: Tensor  # (..., nbody, 3) world [m]
+    body_rot: Tensor  # (..., nbody, 3, 3)
+    center_of_mass: Tensor  # (..., 3) world [m]
+    feet: Tensor  # (..., feet, 3) origins of the robot's feet in the root frame [m]
+
+
+class Reference:
+    """All clips of a motion set for one robot, at its control rate.
+
+    Frame indices are global: clip c's frames are `start[c] ... start[c] + length[c] - 1`.
+    """
+
+    def __init__(self, robot: Robot, motions: MotionSet):
+        """Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate."""
+        if not motions.motions:
+            raise InputError("the dataset holds no clips")
+        for m in motions.motions:
+            if abs(m.rate_hz - robot.control_rate_hz) > 1e-6:
+                raise InputError(
+                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, but {robot.name} is controlled at {robot.control_rate_hz:g} Hz:"
+                    f" retarget it with rate_hz={robot.control_rate_hz:g}"
+                )
+            if len(m.qpos) < 8:
+                raise InputError(f"clip '{m.name}' has {len(m.qpos)} frames; at least 8 are needed")
+        self.names = tuple(m.name for m in motions.motions)
+        self.length = torch.tensor([len(m.qpos) for m in motions.motions])
+        self.start = torch.cat((torch.zeros(1, dtype=torch.long), self.length.cumsum(0)[:-1]))
+        self.dt = 1.0 / robot.control_rate_hz
+        qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
+        pos, rot, joints = pose_from_qpos(qpos)
+        previous = torch.arange(len(qpos)) - 1
+        previous[self.start] = self.start  # a clip's first frame takes the velocity of its second
+        following = previous + 1
+        turn = geometry.log_so3(rot[previous].transpose(-1, -2) @ rot[following])
+        kinematics = Kinematics(robot.model())
+        poses = kinematics(pos, rot, joints)
+        feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
+        frames = ReferenceFrames(
+            root_pos=pos,
+            root_rot=rot,
+            joint_pos=joints,
+            root_vel_w=(pos[following] - pos[previous]) / self.dt,
+            root_ang_w=geometry.to_world(rot[previous], turn) / self.dt,
+            joint_vel=(joints[following] - joints[previous]) / self.dt,
+            body_pos=poses.position,
+            body_rot=poses.rotation,
+            center_of_mass=kinematics.center_of_mass(poses),
+            feet=in_root_frame(poses, feet),
+        )
+        # one row per frame, so that whoever asks for some frames gathers once, not once a field
+        self._shapes = [f.shape[1:] for f in frames]
+        self._table = torch.cat([f.flatten(1) for f in frames], -1)
+
+    @property
+    def frames(self) -> ReferenceFrames:
+        """All frames, as views of one table."""
+        return self._split(self._table)
+
+    def _split(self, rows: Tensor) -> ReferenceFrames:
+        fields = rows.split([shape.numel() for shape in self._shapes], -1)
+        return ReferenceFrames(
+            *(f.unflatten(-1, shape) if len(shape) > 1 else f for f, shape in zip(fields, self._shapes, strict=True))
+        )
+
+    @property
+    def num_frames(self) -> int:
+        """Frames in all clips."""
+        return len(self._table)
+
+    def at(self, frame: Tensor) -> ReferenceFrames:
+        """The frames at global indices (...)."""
+        return self._split(self._table.index_select(0, frame.flatten()).unflatten(0, frame.shape))
+
+    def bodies(self, frame: Tensor) -> BodyPoses:
+        """World poses of all bodies at global indices (...)."""
+        return BodyPoses(self.frames.body_pos[frame], self.frames.body_rot[frame])
+
+    def last_frame(self, clip: Tensor) -> Tensor:
+        """Global index of each clip's last frame."""
+        return self.start[clip] + self.length[clip] - 1
+
+    def state(self, frame: Tensor) -> RobotState:
+        """The state of a robot that has tracked the reference exactly up to a frame; its last setpoint is its joint position."""
+        f = self.at(frame)
+        vertical = torch.zeros_like(f.root_pos)
+        vertical[..., 2] = GRAVITY
+        return RobotState(
+            root_pos=f.root_pos,
+            root_rot=f.root_rot,
+            joint_pos=f.joint_pos,
+            root_vel=geometry.to_local(f.root_rot, f.root_vel_w),
+            root_ang=geometry.to_local(f.root_rot, f.root_ang_w),
+            joint_vel=f.joint_vel,
+            accel=geometry.to_local(f.root_rot, vertical),
+            setpoint=f.joint_pos,
+        )
+
+    def to(self, device: torch.device | str) -> Reference:
+        """Move all tables to a device, in place; returns self."""
+        self._table = self._table.to(device)
+        self.start, self.length = self.start.to(device), self.length.to(device)
+        return self

@@ -1,0 +1,72 @@
+"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2 and 9; terms as in CoMic and dm_control).
+
+Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from npmp import geometry
+from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
+from npmp.envs.reference import ReferenceFrames
+from npmp.envs.state import RobotState
+
+REWARD_TERMS = ("truncation", "center_of_mass", "joint_velocity", "appendages", "orientation")
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """Weights and widths of eq. 9, and the corridor of eq. 2."""
+
+    termination_threshold: float = 0.3  # eq. 2
+    termination_factor: float = 1.0  # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
+    com_weight: float = 0.1  # a
+    com_scale: float = 10.0  # d [1/m^2]
+    velocity_weight: float = 1.0
+    velocity_scale: float = 0.1  # e [s^2/rad^2]
+    appendage_weight: float = 0.15  # b
+    appendage_scale: float = 80.0  # f [1/m^2]; 80 for ANYmal, 40 in dm_control
+    orientation_weight: float = 0.65  # c
+    orientation_scale: float = 2.0  # g [1/rad^2]
+
+
+def tracking_error(poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0) -> Tensor:
+    """Eq. 2: mean absolute difference of body coordinates [m] plus that of joint angles [rad]. -> (...)."""
+    bodies = (poses.position - reference.body_pos).abs().mean((-1, -2))
+    joints = (joint_pos - reference.joint_pos).abs().mean(-1)
+    return factor * (bodies + joints)
+
+
+def rewards(
+    kinematics: Kinematics,
+    state: RobotState,
+    poses: BodyPoses,
+    reference: ReferenceFrames,
+    error: Tensor,
+    appendages: Tensor,
+    config: RewardConfig,
+) -> Tensor:
+    """The weighted terms of eq. 9, whose sum is the reward.
+
+    Args:
+      state, poses, reference: batch shape (...).
+      error: (...) the tracking error of eq. 2.
+      appendages: (k,) indices of the robot's feet; they are compared in the root frame.
+
+    Returns: (..., 5) in the order of REWARD_TERMS.
+    """
+    c = config
+    com = (kinematics.center_of_mass(poses) - reference.center_of_mass).square().sum(-1)
+    velocity = (state.joint_vel - reference.joint_vel).square().sum(-1)
+    ends = (in_root_frame(poses, appendages) - reference.feet).square().sum((-1, -2))
+    # dm_control's distance of orientations is half the angle between them
+    turn = (0.5 * geometry.angle_between(poses.rotation, reference.body_rot)).square().sum(-1)
+    distances = torch.stack((com, velocity, ends, turn), -1)
+    scales = distances.new_tensor((c.com_scale, c.velocity_scale, c.appendage_scale, c.orientation_scale))
+    weights = distances.new_tensor((c.com_weight, c.velocity_weight, c.appendage_weight, c.orientation_weight))
+    truncation = 1.0 - error / c.termination_threshold
+    return 0.5 * torch.cat((truncation.unsqueeze(-1), weights * torch.exp(-scales * distances)), -1)

@@ -1,0 +1,64 @@
+"""Where in the reference an episode starts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from npmp.envs.reference import Reference
+
+
+class StartSampler:
+    """Start frames, partly uniform, partly in proportion to how badly their surroundings are tracked.
+
+    The clips are cut into segments of about half a second. Every segment keeps a running failure rate: failures per second
+    spent in it. Frames too close to the end of a clip to be worth an episode are never drawn.
+    """
+
+    def __init__(self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5):
+        """Args:
+        tail: frames at the end of a clip where no episode starts.
+        segment: frames per segment.
+        uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the failure weighting off.
+        """
+        self.uniform_share = uniform_share
+        segment_of_frame = torch.zeros(reference.num_frames, dtype=torch.long)
+        allowed = torch.zeros(reference.num_frames, dtype=torch.bool)
+        count = 0
+        for start, length in zip(reference.start.tolist(), reference.length.tolist(), strict=True):
+            local = torch.arange(length) // segment
+            segment_of_frame[start : start + length] = count + local
+            allowed[start : start + max(1, length - tail)] = True
+            count += int(local[-1]) + 1
+        self._segment_of_frame = segment_of_frame
+        self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length)), reference.length)
+        self._frames = torch.nonzero(allowed).squeeze(-1)
+        self._failures = torch.zeros(count)
+        self._visits = torch.zeros(count)
+
+    def record(self, frame: Tensor, failed: Tensor) -> None:
+        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some thousand calls."""
+        self._failures *= 0.999
+        self._visits *= 0.999
+        index = self._segment_of_frame[frame]
+        self._visits.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
+        self._failures.index_add_(0, index, failed.to(torch.float32))
+
+    def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Clip indices and global start frames, (n,) each."""
+        uniform = self._frames[torch.randint(len(self._frames), (n,), generator=generator)]
+        # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail nor to succeed
+        rate = (self._failures + 0.05) / (self._visits + 1.0)
+        weights = rate[self._segment_of_frame[self._frames]]
+        weighted = self._frames[torch.multinomial(weights, n, replacement=True, generator=generator)]
+        frame = torch.where(torch.rand(n, generator=generator) < self.uniform_share, uniform, weighted)
+        return self._clip_of_frame[frame], frame
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What has been counted, for checkpoints."""
+        return {"failures": self._failures, "visits": self._visits}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from checkpointed counts."""
+        self._failures.copy_(state["failures"])
+        self._visits.copy_(state["visits"])

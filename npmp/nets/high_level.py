@@ -1,0 +1,141 @@
+"""The high-level policy that commands the latent space, and its critic (robot-NPMP, eq. 7).
+
+    z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
+
+m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha and m near
+zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through z_{t-1}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npmp.nets.skill_nets import DecoderState
+
+# the same two tensors as the decoder's: hidden (n, width), cell (n, width), and `reset(mask)`
+HighLevelState = DecoderState
+
+
+@dataclass(frozen=True)
+class HighLevelConfig:
+    """Sizes of the high-level policy and where it starts. Raises: ValueError for values out of range."""
+
+    input_width: int = 128  # input norm; 256 in the paper
+    hidden_width: int = 128  # two layers; 256 in the paper
+    lstm_width: int = 128  # 256 in the paper
+    initial_std: float = 0.5  # of z_t, in the paper; the prior's step has 0.312 at alpha 0.95
+    latent_bound: float = 3.0  # |m| stays below: the range of latents in imitation is about three of the prior's deviations
+
+    def __post_init__(self) -> None:
+        for name in ("input_width", "hidden_width", "lstm_width", "initial_std", "latent_bound"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+class LatentGaussian(NamedTuple):
+    """What the policy says of z_t; all fields of one batch shape (..., d) but theta's (..., 1)."""
+
+    mean: Tensor  # (..., d)
+    std: Tensor  # (..., d)
+    theta: Tensor  # (..., 1) weight of z_{t-1}, in (0, 1)
+
+
+class HighLevelNet(nn.Module):
+    """Eq. 7 in three parts: `inputs` -> the LSTM cell `memory` -> `output`; `forward` is one step of all three.
+
+    They are apart so that a sequence needs the recurrent part only step by step.
+    """
+
+    def __init__(
+        self,
+        observations: int,
+        latent_dim: int,
+        alpha: float,
+        config: HighLevelConfig | None = None,
+        *,
+        bound: Sequence[float] | None = None,
+    ):
+        """Args:
+        observations: width of the normalized observation, task included.
+        alpha: correlation of the prior, where theta starts.
+        bound: limit on |m| per latent dimension; `config.latent_bound` for all by default.
+
+        Raises: ValueError unless 0 < alpha < 1 and the bounds are positive, one per dimension.
+        """
+        super().__init__()
+        self.config = c = config or HighLevelConfig()
+        limits = torch.full((latent_dim,), c.latent_bound) if bound is None else torch.tensor(bound, dtype=torch.float32)
+        if not 0.0 < alpha < 1.0:
+            raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        if limits.shape != (latent_dim,) or not bool((limits > 0).all()):
+            raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits.tolist()}")
+        self.latent_dim = latent_dim
+        self.bound: Tensor
+        self.register_buffer("bound", limits)
+        self.norm = nn.Sequential(
+            nn.Linear(observations + latent_dim, c.input_width), nn.LayerNorm(c.input_width), nn.Tanh()
+        )
+        self.body = nn.Sequential(
+            nn.Linear(c.input_width, c.hidden_width), nn.ELU(), nn.Linear(c.hidden_width, c.hidden_width), nn.ELU()
+        )
+        self.memory = nn.LSTMCell(c.hidden_width, c.lstm_width)
+        self.head = nn.Linear(c.lstm_width + c.hidden_width, 2 * latent_dim + 1)
+        nn.init.normal_(self.head.weight, std=0.01 / self.head.in_features**0.5)  # m near 0, theta near alpha
+        nn.init.zeros_(self.head.bias)
+        self._theta_start = math.log(alpha / (1.0 - alpha))
+
+    def initial_state(self, n: int) -> HighLevelState:
+        """Empty memory for n robots."""
+        zeros = self.head.weight.new_zeros(n, self.config.lstm_width)
+        return HighLevelState(zeros, zeros.clone())
+
+    def inputs(self, observation: Tensor, z_prev: Tensor) -> Tensor:
+        """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
+        return self.body(self.norm(torch.cat((observation, z_prev.detach()), -1)))
+
+    def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> LatentGaussian:
+        """The latent's distribution from `inputs` (..., hidden_width), the memory's output (..., lstm_width) and z_{t-1} (..., d)."""
+        d = self.latent_dim
+        raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
+        theta = torch.sigmoid(raw_theta + self._theta_start)
+        m = self.bound * torch.tanh(raw_m / self.bound)
+        # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an explosion
+        std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
+        return LatentGaussian(theta * z_prev.detach() + (1.0 - theta) * m, std, theta)
+
+    def forward(
+        self, observation: Tensor, z_prev: Tensor, state: HighLevelState
+    ) -> tuple[LatentGaussian, HighLevelState]:
+        """One step. observation (n, o) normalized, z_prev (n, d), state -> the latent's distribution, new state."""
+        x = self.inputs(observation, z_prev)
+        state = HighLevelState(*self.memory(x, (state.hidden, state.cell)))
+        return self.output(x, state.hidden, z_prev), state
+
+
+class HighLevelCritic(nn.Module):
+    """Values of the K objectives from the true state; no recurrence.
+
+    Layers of the given widths, each with LayerNorm and ELU, and the linear `value_head`.
+    """
+
+    def __init__(self, observations: int, widths: Sequence[int] = (256, 256, 256), objectives: int = 1):
+        """observations: width of the normalized input; widths: (1024, 1024, 1024) in the paper."""
+        super().__init__()
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(observations, width), nn.LayerNorm(width), nn.ELU()]
+            observations = width
+        self.body = nn.Sequential(*layers)
+        self.value_head = nn.Linear(observations, objectives)
+        nn.init.zeros_(self.value_head.weight)
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(..., o) -> (..., K)."""
+        return self.value_head(self.body(observation))

@@ -1,0 +1,59 @@
+"""The AR(1) Gaussian prior over latent commands (robot-NPMP, eq. 3, 5 and 6).
+
+    p(z_t | z_{t-1}) = N(alpha z_{t-1}, (1 - alpha^2) I)
+
+Its stationary distribution is N(0, I) for every alpha in [0, 1). The encoder predicts a deviation from it,
+
+    q(z_t | z_{t-1}, x_t) = N(alpha z_{t-1} + mu, diag(sigma^2)),
+
+so that mu = 0, sigma = sqrt(1 - alpha^2) is the prior itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def prior_std(alpha: float) -> float:
+    """Standard deviation of a step of the prior: sqrt(1 - alpha^2), 0.3122 for alpha = 0.95.
+
+    Raises: ValueError unless 0 <= alpha < 1.
+    """
+    if not 0.0 <= alpha < 1.0:
+        raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
+    return math.sqrt(1.0 - alpha * alpha)
+
+
+def sample_prior(z_prev: Tensor, alpha: float, generator: torch.Generator | None = None) -> Tensor:
+    """A step of the prior from z_{t-1} (..., d), eq. 5."""
+    noise = torch.randn(z_prev.shape, generator=generator, dtype=z_prev.dtype, device=z_prev.device)
+    return alpha * z_prev + prior_std(alpha) * noise
+
+
+def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """Latents from the prior's stationary distribution N(0, I)."""
+    return torch.randn(shape, generator=generator)
+
+
+def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:
+    """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled z_{t-1} [nats].
+
+    Args:
+      mean: (..., d) the full mean of q, alpha z_{t-1} + mu for the encoder.
+      std: (..., d).
+      z_prev: (..., d) the sampled latent of the step before.
+      alpha: the prior's correlation.
+
+    Returns: (...), summed over the latent dimensions; the caller averages over time and environments, and beta multiplies that.
+    """
+    return kl_of_deviation(mean - alpha * z_prev, std, alpha)
+
+
+def kl_of_deviation(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
+    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent drops out. -> (...)."""
+    variance = prior_std(alpha) ** 2
+    ratio = std.square() / variance
+    return 0.5 * (ratio + mu.square() / variance - 1.0 - ratio.log()).sum(-1)

@@ -1,0 +1,98 @@
+"""Encoder and decoder of the skill module (robot-NPMP, networks).
+
+Sizes default to a small CPU preset; the paper's are in conf/net/paper.yaml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npmp.nets import prior
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """Sizes of the skill module's networks."""
+
+    latent_dim: int = 32  # the paper's relatives use 60
+    alpha: float = 0.95  # correlation of the AR(1) prior, eq. 5
+    encoder_width: int = 256  # two hidden layers; 1024 in the paper
+    decoder_width: int = 128  # input norm and both branches; 256 in the paper
+    lstm_width: int = 128  # 256 in the paper
+
+    def __post_init__(self) -> None:
+        prior.prior_std(self.alpha)
+        for name in ("latent_dim", "encoder_width", "decoder_width", "lstm_width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+class DecoderState(NamedTuple):
+    """The LSTM's memory."""
+
+    hidden: Tensor  # (n, lstm_width)
+    cell: Tensor  # (n, lstm_width)
+
+    def reset(self, mask: Tensor) -> DecoderState:
+        """Forget where mask (n,) bool holds."""
+        keep = (~mask).to(self.hidden.dtype).unsqueeze(-1)
+        return DecoderState(self.hidden * keep, self.cell * keep)
+
+
+class Encoder(nn.Module):
+    """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the prior, eq. 3."""
+
+    def __init__(self, features: int, config: NetConfig):
+        super().__init__()
+        width, d = config.encoder_width, config.latent_dim
+        self.alpha = config.alpha
+        self._prior_std = prior.prior_std(config.alpha)
+        self.body = nn.Sequential(
+            nn.Linear(features + d, width), nn.LayerNorm(width), nn.ELU(),
+            nn.Linear(width, width), nn.ELU(),
+        )  # fmt: skip
+        self.head = nn.Linear(width, 2 * d)
+        nn.init.normal_(self.head.weight, std=0.01 / width**0.5)  # starts at the prior: no information, no KL
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, features: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+        """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu, sigma^2)."""
+        mu, raw = self.head(self.body(torch.cat((features, z_prev), -1))).chunk(2, -1)
+        # within a factor e^3 of the prior's deviation either way: neither a delta nor an explosion
+        return mu, self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
+
+
+class Decoder(nn.Module):
+    """(z_t, proprioception, memory) to joint targets centred on the home pose.
+
+    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input and the latent; a linear layer
+    on both branches gives the action.
+    """
+
+    def __init__(self, observations: int, actions: int, config: NetConfig):
+        super().__init__()
+        w, h = config.decoder_width, config.lstm_width
+        self.lstm_width = h
+        self.norm = nn.Sequential(nn.Linear(observations, w), nn.LayerNorm(w), nn.Tanh())
+        self.branch1 = nn.Sequential(nn.Linear(w, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
+        self.lstm = nn.LSTMCell(w, h)
+        self.branch2 = nn.Sequential(nn.Linear(h + w + config.latent_dim, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
+        self.head = nn.Linear(h + w, actions)
+        nn.init.normal_(self.head.weight, std=0.01 / (h + w) ** 0.5)  # starts at the home pose
+        nn.init.zeros_(self.head.bias)
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots."""
+        zeros = self.head.weight.new_zeros(n, self.lstm_width)
+        return DecoderState(zeros, zeros.clone())
+
+    def forward(self, z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """z (n, d), observation (n, o) normalized, state -> action (n, a) [rad], new state."""
+        x = self.norm(observation)
+        state = DecoderState(*self.lstm(self.branch1(x), (state.hidden, state.cell)))
+        y = self.branch2(torch.cat((state.hidden, x, z), -1))
+        return self.head(torch.cat((state.hidden, y), -1)), state

@@ -1,0 +1,66 @@
+"""Nested containers of tensors: what an observation or a recurrent state may be.
+
+A tree is a tensor, or a tuple, NamedTuple, list, dict or dataclass of trees. None is an empty tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+# The type of a node depends on its depth, which the type checker cannot follow; the functions below check
+# instead.
+Tree: TypeAlias = Any
+
+
+def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Apply `function` to every leaf of `tree`, together with the same leaf of each of `others`.
+
+    The result has the structure of `tree`. Raises TypeError on a node that is no tensor and no container.
+    """
+    if tree is None:
+        return None
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    if isinstance(tree, Mapping):
+        return {key: map_tree(function, tree[key], *(other[key] for other in others)) for key in tree}
+    if isinstance(tree, (tuple, list)):
+        items = [map_tree(function, *nodes) for nodes in zip(tree, *others, strict=True)]
+        if hasattr(tree, "_fields"):  # a NamedTuple takes its items as separate arguments
+            return type(tree)(*items)
+        return type(tree)(items)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree) if field.init]
+        return dataclasses.replace(
+            tree,
+            **{
+                n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others))
+                for n in names
+            },
+        )
+    raise TypeError(f"a tree holds tensors, tuples, dicts and dataclasses, not {type(tree).__name__}")
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """All tensors of a tree, in a fixed order."""
+    found: list[Tensor] = []
+    map_tree(found.append, tree)
+    return found
+
+
+def stack_trees(trees: list[Tree], dim: int = 0) -> Tree:
+    """Trees of one structure -> one tree whose leaves are stacked along a new axis `dim`."""
+    return map_tree(lambda *tensors: torch.stack(tensors, dim), trees[0], *trees[1:])
+
+
+def where_tree(mask: Tensor, first: Tree, second: Tree) -> Tree:
+    """Rows of `first` where `mask` [B] is true, of `second` elsewhere; leaves [B, ...]."""
+
+    def choose(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(mask.reshape(mask.shape + (1,) * (a.dim() - mask.dim())), a, b)
+
+    return map_tree(choose, first, second)

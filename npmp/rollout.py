@@ -1,0 +1,61 @@
+"""Deterministic rollouts of a skill module's imitation policy, and how well it tracks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.imitation import ImitationEnv
+from npmp.skill import SkillModule
+
+
+class Tracking(NamedTuple):
+    """How n episodes went; step t is the state after t + 1 control steps."""
+
+    steps: Tensor  # (n,) control steps tracked before failing, or to the clip's end
+    remaining: Tensor  # (n,) control steps that there were to track
+    qpos: Tensor  # (T + 1, n, nq) float64, including the start
+    frame: Tensor  # (T + 1, n) global reference frames
+    error: Tensor  # (T, n) eq. 2; the failing step's included
+
+    @property
+    def fraction(self) -> Tensor:
+        """Share of the remaining clip that was tracked, (n,)."""
+        return self.steps / self.remaining
+
+
+@torch.no_grad()
+def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) -> Tracking:
+    """Start every robot of the environment at a frame and follow the reference with mean latents and actions.
+
+    Args:
+      clip, frame: (num_envs,) clip index and global start frame.
+
+    Returns: the episodes, each until eq. 2's corridor is left or its clip ends.
+    """
+    features = ReferenceFeatures(env.robot, env.reference, skill.contract.context_horizon)
+    env.reset(clip=clip, frame=frame)
+    remaining = env.last_frame - frame
+    z = torch.zeros(env.num_envs, skill.latent_dim)
+    memory = skill.initial_state(env.num_envs)
+    alive = torch.ones(env.num_envs, dtype=torch.bool)
+    steps = torch.zeros(env.num_envs, dtype=torch.long)
+    qpos, frames, errors = [env.sim.qpos.clone()], [env.frame.clone()], []
+    for _ in range(int(remaining.max())):
+        state = env.state
+        mu, _ = skill.encode(encoder_context(features, state, env.frame, env.last_frame, env.home), z)
+        z = skill.alpha * z + mu
+        action, memory = skill.decode(z, proprioception(state, env.home), memory)
+        step = env.step(action)
+        alive &= ~step.terminated
+        alive &= steps < remaining
+        steps += alive
+        qpos.append(env.sim.qpos.clone())
+        frames.append(env.frame.clone())
+        errors.append(step.error)
+        if not alive.any():
+            break
+    return Tracking(steps, remaining, torch.stack(qpos), torch.stack(frames), torch.stack(errors))

@@ -1,0 +1,46 @@
+"""The scenes robots are simulated in, composed from `Robot.spec()`."""
+
+from __future__ import annotations
+
+import mujoco
+
+from npmp.robots import Robot
+
+FLOOR = "floor"
+
+
+def flat_scene(robot: Robot, *, contact_sensors: bool = False, visuals: bool = False) -> mujoco.MjModel:
+    """The robot on an infinite flat floor, at its physics rate.
+
+    Args:
+      robot: whose geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
+      contact_sensors: add one sensor `contact_BODY` per body that is not a foot; it reads how many contacts that body
+        has with the floor. They cost a few per cent of the physics, so only tasks that terminate on them ask for them.
+      visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of the physics' speed.
+
+    Returns: the compiled model; its floor geom is named "floor".
+    """
+    spec = robot.spec(visuals=visuals)
+    spec.option.timestep = 1.0 / robot.physics_rate_hz
+    floor = spec.worldbody.add_geom(
+        name=FLOOR, type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], contype=1, conaffinity=1
+    )
+    if visuals:
+        spec.add_texture(
+            name="grid", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+            rgb1=[0.86, 0.87, 0.88], rgb2=[0.80, 0.81, 0.83], width=128, height=128,
+        )  # fmt: skip
+        material = spec.add_material(name="grid", texrepeat=[1, 1], texuniform=True)
+        material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
+        floor.material = "grid"
+        spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+    if contact_sensors:
+        for body in robot.body_names:
+            if body in robot.foot_bodies:
+                continue
+            spec.add_sensor(
+                name=f"contact_{body}", type=mujoco.mjtSensor.mjSENS_CONTACT,
+                objtype=mujoco.mjtObj.mjOBJ_GEOM, objname=FLOOR, reftype=mujoco.mjtObj.mjOBJ_BODY, refname=body,
+                intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
+            )  # fmt: skip
+    return spec.compile()

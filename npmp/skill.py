@@ -1,0 +1,187 @@
+"""The skill module: encoder, latent prior, decoder, and the contract under which they work.
+
+On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract): nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp.envs.features import Normalizer, proprioception_layout
+from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
+from npmp.robots import Robot
+
+SCHEMA = "npmp-skill"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SkillContract:
+    """What a user of a module must know to run it; all of module.json but the schema and its version."""
+
+    robot: str
+    model_sha256: str
+    joint_names: list[str]
+    home_pose: list[float]  # [rad]; setpoint = home_pose + action
+    kp: list[float]  # [Nm/rad]
+    kd: list[float]  # [Nm s/rad]
+    torque_limit: list[float]  # [Nm]
+    control_rate_hz: float
+    physics_rate_hz: float
+    observation: list[list[Any]]  # [name, width] in order, before normalization
+    context_size: int  # the encoder's features before the previous latent
+    context_horizon: int  # reference frames that the encoder looks ahead
+    net: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def for_robot(robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int) -> SkillContract:
+        """The contract of a module for a robot, at that robot's rates, gains and home pose."""
+        return SkillContract(
+            robot=robot.name,
+            model_sha256=robot.model_sha256,
+            joint_names=list(robot.joint_names),
+            home_pose=_floats(robot.home_qpos[7:]),
+            kp=_floats(robot.kp),
+            kd=_floats(robot.kd),
+            torque_limit=_floats(robot.torque_limit),
+            control_rate_hz=float(robot.control_rate_hz),
+            physics_rate_hz=float(robot.physics_rate_hz),
+            observation=[[name, width] for name, width in proprioception_layout(len(robot.joint_names))],
+            context_size=context_size,
+            context_horizon=context_horizon,
+            net=asdict(net),
+        )
+
+
+def _floats(values: np.ndarray) -> list[float]:
+    return [float(v) for v in values]
+
+
+class SkillModule(nn.Module):
+    """Encoder, AR(1) prior and decoder of one robot's motor skills.
+
+    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a simulator's true state and a reference.
+    """
+
+    def __init__(self, contract: SkillContract):
+        super().__init__()
+        self.contract = contract
+        try:
+            self.net = NetConfig(**contract.net)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"bad network sizes in the module's contract: {error}") from error
+        observations = sum(width for _, width in contract.observation)
+        self.encoder = Encoder(contract.context_size, self.net)
+        self.decoder = Decoder(observations, len(contract.joint_names), self.net)
+        self.context_scale = Normalizer(contract.context_size)
+        self.observation_scale = Normalizer(observations)
+
+    @property
+    def robot(self) -> str:
+        """Name of the robot the module was trained for."""
+        return self.contract.robot
+
+    @property
+    def latent_dim(self) -> int:
+        """Dimension of the latent command."""
+        return self.net.latent_dim
+
+    @property
+    def alpha(self) -> float:
+        """Correlation of the AR(1) prior, eq. 5."""
+        return self.net.alpha
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots."""
+        return self.decoder.initial_state(n)
+
+    def encode(self, context: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha z_{t-1} + mu, sigma^2), eq. 3."""
+        return self.encoder(self.context_scale(context), z_prev)
+
+    def decode(self, z: Tensor, proprioception: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory; setpoint = home_pose + action."""
+        return self.decoder(z, self.observation_scale(proprioception), state)
+
+    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
+        """Write the folder. module.json comes last, so a folder that has it is whole.
+
+        Raises: OSError when the folder cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"schema": SCHEMA, "version": VERSION, **asdict(self.contract), "versions": _versions()}
+        if training is not None:
+            content["training"] = training
+        with atomic_path(folder / "module.safetensors") as path:
+            save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, str(path))
+        with atomic_path(folder / "module.json") as path:
+            path.write_text(json.dumps(content, indent=2) + "\n")
+
+    @staticmethod
+    def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
+        """Read a module folder. Nothing in it is executed.
+
+        Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
+        """
+        folder = Path(folder)
+        description, weights = folder / "module.json", folder / "module.safetensors"
+        for path in (description, weights):
+            if not path.is_file():
+                raise InputError(f"no skill module in '{folder}': '{path.name}' is missing")
+        try:
+            content = json.loads(description.read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"'{description}' is not valid JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise InputError(f"'{description}' does not describe a skill module (schema '{SCHEMA}')")
+        if content.get("version") != VERSION:
+            raise InputError(f"'{description}' has version {content.get('version')}; this npmp reads version {VERSION}")
+        known = {f.name for f in fields(SkillContract)}
+        missing = [f for f in known - {"versions", "training"} if f not in content]
+        if missing:
+            raise InputError(f"'{description}' lacks {', '.join(sorted(missing))}")
+        module = SkillModule(SkillContract(**{k: v for k, v in content.items() if k in known}))
+        try:
+            module.load_state_dict(load_file(str(weights)))
+        except (SafetensorError, RuntimeError) as error:
+            raise InputError(f"'{weights}' does not fit its module.json: {str(error).splitlines()[0]}") from error
+        return module.to(device).eval()
+
+    def check_robot(self, robot: Robot) -> None:
+        """Refuse a robot that the module was not made for.
+
+        Raises: InputError naming what differs.
+        """
+        if robot.name != self.robot:
+            raise InputError(f"the module is for robot '{self.robot}', not '{robot.name}'")
+        if list(robot.joint_names) != self.contract.joint_names:
+            raise InputError(f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}")
+        if robot.model_sha256 != self.contract.model_sha256:
+            raise InputError(f"the module was trained on another model of '{robot.name}' (model_sha256 differs)")
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what a module's behaviour rests on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("npmp", "torch", "mujoco", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source tree that is not installed
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,1 @@
+"""Learning by backpropagation through a learned model of the simulator (SuperTrack, ControlVAE)."""

@@ -1,0 +1,62 @@
+"""Fitting the world model to recent experience: the half of the fast path that imitation and reuse share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from npmp.envs.state import RobotState, differentiate
+from npmp.world_model.losses import model_loss
+from npmp.world_model.model import WorldModel
+from npmp.world_model.replay import Replay
+
+
+@dataclass(frozen=True)
+class ModelFitConfig:
+    """How the world model is fitted; `a -> b` pairs are (start, end) of a linear course over the run."""
+
+    model_hidden: tuple[int, ...] = (256, 256, 256)
+    model_updates: int = 4  # per iteration
+    model_batch: int = 512
+    window: int = 8
+    model_lr: tuple[float, float] = (1e-3, 2e-4)
+    clip_grad: float = 1.0
+
+
+def course(ends: tuple[float, float], progress: float) -> float:
+    """Linear from the first to the second value as progress goes from 0 to 1."""
+    return ends[0] + (ends[1] - ends[0]) * min(max(progress, 0.0), 1.0)
+
+
+class ModelFit:
+    """The world model's optimizer and schedule."""
+
+    def __init__(self, model: WorldModel, config: ModelFitConfig):
+        self.model, self.config = model, config
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.model_lr[0])
+
+    def take_scales(self, replay: Replay, generator: torch.Generator) -> None:
+        """Set the model's input and output scales from what has been collected; they stay as they are from then on."""
+        window = replay.windows(16384, 1, generator)
+        keep = window.valid[0] > 0
+        state = RobotState.unpack(window.states[0][keep])
+        after = RobotState.unpack(window.states[1][keep])
+        velocity = differentiate(state, after.root_pos, after.root_rot, after.joint_pos, self.model.dt)
+        self.model.fit_scales(state, window.setpoints[0][keep], velocity)
+
+    def __call__(self, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
+        """One iteration's gradient steps; progress in [0, 1] is the share of the run done. Returns metrics of the last step."""
+        c = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = course(c.model_lr, progress)
+        metrics: dict[str, float] = {}
+        for _ in range(c.model_updates):
+            loss, log = model_loss(self.model, replay.windows(c.model_batch, c.window, generator))
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_grad)
+            self.optimizer.step()
+            metrics = {"model_loss": loss.item(), **{k: v.item() for k, v in log.items()}}
+        return metrics

@@ -1,0 +1,132 @@
+"""The two losses of the fast path: the world model's on real windows, the policy's on imagined ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.reference import ReferenceFrames
+from npmp.envs.state import RobotState
+from npmp.nets import DecoderState
+from npmp.nets.prior import kl_of_deviation
+from npmp.skill import SkillModule
+from npmp.world_model.model import WorldModel
+from npmp.world_model.replay import Start, Window
+
+
+@dataclass(frozen=True)
+class TrackingWeights:
+    """Weights of the absolute differences that make the tracking loss of one imagined step."""
+
+    position: float = 4.0  # root position, summed over axes [1/m]
+    rotation: float = 1.0  # root rotation matrix, summed over entries
+    joints: float = 0.5  # summed over joints [1/rad]
+    linear: float = 0.2  # root linear velocity [s/m]
+    angular: float = 0.1  # root angular velocity [s/rad]
+    joint_velocity: float = 0.02  # summed over joints [s/rad]
+    effort: float = 0.02  # setpoint minus joint angle, summed over joints [1/rad]
+    smoothness: float = 0.02  # change of the setpoint, summed over joints [1/rad]
+
+
+def pose_error(a: RobotState, b: RobotState, joint_weight: float, velocity_weight: float) -> Tensor:
+    """Weighted absolute difference of two states, (...): what the model's open-loop predictions are judged by."""
+    return (
+        4.0 * (a.root_pos - b.root_pos).abs().sum(-1)
+        + (a.root_rot - b.root_rot).abs().sum((-1, -2))
+        + joint_weight * (a.joint_pos - b.joint_pos).abs().sum(-1)
+        + velocity_weight
+        * (
+            0.5 * (a.root_vel - b.root_vel).abs().sum(-1)
+            + 0.25 * (a.root_ang - b.root_ang).abs().sum(-1)
+            + 0.05 * (a.joint_vel - b.joint_vel).abs().sum(-1)
+        )
+    )
+
+
+def model_loss(model: WorldModel, window: Window) -> tuple[Tensor, dict[str, Tensor]]:
+    """Open-loop error of the world model over real windows, unrolled from their first state.
+
+    Returns: the loss (), and errors per channel at the window's last step for the log.
+    """
+    state = RobotState.unpack(window.states[0])
+    total = window.states.new_zeros(())
+    for t in range(len(window.setpoints)):
+        state = model(state, window.setpoints[t])
+        true = RobotState.unpack(window.states[t + 1])
+        total = total + (pose_error(state, true, 0.5, 1.0) * window.valid[t]).sum()
+    with torch.no_grad():
+        weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
+        log = {
+            "model_position_m": ((state.root_pos - true.root_pos).norm(dim=-1) * weight).sum(),
+            "model_joint_rad": ((state.joint_pos - true.joint_pos).abs().mean(-1) * weight).sum(),
+        }
+    return total / window.valid.sum().clamp(min=1.0), log
+
+
+def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights) -> Tensor:
+    """Loss of one imagined step against the reference frame it should have reached: (...)."""
+    rot_t = state.root_rot.transpose(-1, -2)
+    linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)
+    angular = (rot_t @ reference.root_ang_w.unsqueeze(-1)).squeeze(-1)
+    return (
+        w.position * (state.root_pos - reference.root_pos).abs().sum(-1)
+        + w.rotation * (state.root_rot - reference.root_rot).abs().sum((-1, -2))
+        + w.joints * (state.joint_pos - reference.joint_pos).abs().sum(-1)
+        + w.linear * (state.root_vel - linear).abs().sum(-1)
+        + w.angular * (state.root_ang - angular).abs().sum(-1)
+        + w.joint_velocity * (state.joint_vel - reference.joint_vel).abs().sum(-1)
+        + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
+        + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
+    )
+
+
+class Imagined(NamedTuple):
+    """Means over an imagined rollout."""
+
+    tracking: Tensor  # () discounted tracking loss per step
+    kl: Tensor  # () KL to the prior per step [nats]
+    sigma: Tensor  # () mean deviation of the encoder
+
+
+def imagine(
+    skill: SkillModule,
+    model: WorldModel,
+    features: ReferenceFeatures,
+    reference_at: Callable[[Tensor], ReferenceFrames],
+    start: Start,
+    horizon: int,
+    discount: float,
+    weights: TrackingWeights,
+    generator: torch.Generator,
+) -> Imagined:
+    """Roll the policy out in the world model from replayed moments, differentiably.
+
+    Args:
+      reference_at: global frame indices (n,) -> ReferenceFrames.
+      horizon: imagined steps; those past the end of a clip do not count.
+      discount: weight of step k is discount**k.
+    """
+    state = RobotState.unpack(start.state)
+    memory = DecoderState(start.hidden, start.cell)
+    z, frame = start.z, start.frame
+    tracking = start.state.new_zeros(())
+    kl, norm, sigmas = tracking, tracking, []
+    for k in range(horizon):
+        mu, sigma = skill.encode(encoder_context(features, state, frame, start.last_frame, model.home), z)
+        noise = torch.randn(mu.shape, generator=generator, device=mu.device)
+        z = skill.alpha * z + mu + sigma * noise
+        action, memory = skill.decode(z, proprioception(state, model.home), memory)
+        before, state = state, model(state, model.home + action)
+        inside = (frame < start.last_frame).to(mu.dtype) * discount**k
+        frame = torch.minimum(frame + 1, start.last_frame)
+        tracking = tracking + (tracking_loss(state, before, reference_at(frame), weights) * inside).sum()
+        kl = kl + (kl_of_deviation(mu, sigma, skill.alpha) * inside).sum()
+        norm = norm + inside.sum()
+        sigmas.append(sigma.detach().mean())
+    norm = norm.clamp(min=1.0)
+    return Imagined(tracking / norm, kl / norm, torch.stack(sigmas).mean())

@@ -1,0 +1,106 @@
+"""Recent transitions of all robots, from which windows are drawn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Window(NamedTuple):
+    """Stretches of real experience, T steps of B robots."""
+
+    states: Tensor  # (T + 1, B, s) packed RobotState
+    setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
+    valid: Tensor  # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
+
+
+class Start(NamedTuple):
+    """Single moments from which to imagine, B robots."""
+
+    state: Tensor  # (B, s) packed RobotState
+    setpoint: Tensor  # (B, nu) what was done there [rad]
+    frame: Tensor  # (B,) global reference frame
+    last_frame: Tensor  # (B,)
+    z: Tensor  # (B, d) latent of the step before
+    hidden: Tensor  # (B, h)
+    cell: Tensor  # (B, h)
+
+
+class Replay:
+    """A ring of the last `capacity` steps of n robots.
+
+    Slot t holds a robot's state before step t, what it did then, and whether an episode began there; the state after the step is
+    the next slot's. The successor of an episode's last step is not kept: that transition is masked.
+    """
+
+    def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int]):
+        """sizes: widths of the float fields `state`, `setpoint`, `z`, `hidden`, `cell`."""
+        self.capacity = capacity
+        self.num_envs = num_envs
+        self.floats = {k: torch.zeros(capacity, num_envs, v) for k, v in sizes.items()}
+        self.frame = torch.zeros(capacity, num_envs, dtype=torch.long)
+        self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long)
+        self.first = torch.ones(capacity, num_envs, dtype=torch.bool)
+        self.head = 0  # slot of the next write
+        self.filled = 0
+
+    def add(self, frame: Tensor, last_frame: Tensor, first: Tensor, **floats: Tensor) -> None:
+        """One step of all robots. frame, last_frame, first (n,); floats: the fields of `sizes`, (n, size)."""
+        for name, value in floats.items():
+            self.floats[name][self.head] = value
+        self.frame[self.head], self.last_frame[self.head], self.first[self.head] = frame, last_frame, first
+        self.head = (self.head + 1) % self.capacity
+        self.filled = min(self.filled + 1, self.capacity)
+
+    def __len__(self) -> int:
+        return self.filled * self.num_envs
+
+    def _draw(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random slots with `length` slots after them, oldest first, and robots; (batch,) each."""
+        oldest = (self.head - self.filled) % self.capacity
+        age = torch.randint(self.filled - length, (batch,), generator=generator)
+        return (oldest + age) % self.capacity, torch.randint(self.num_envs, (batch,), generator=generator)
+
+    def windows(self, batch: int, length: int, generator: torch.Generator) -> Window:
+        """Random windows of `length` transitions."""
+        slot, env = self._draw(batch, length, generator)
+        steps = (slot + torch.arange(length + 1).unsqueeze(-1)) % self.capacity
+        valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
+        return Window(self.floats["state"][steps, env], self.floats["setpoint"][steps[:-1], env], valid)
+
+    def moments(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """All fields at random single moments, (batch, ...) each."""
+        slot, env = self._draw(batch, 0, generator)
+        integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
+        return {k: v[slot, env] for k, v in self.floats.items()} | integers
+
+    def starts(self, batch: int, generator: torch.Generator) -> Start:
+        """Random single moments to imagine imitation from."""
+        return Start(**self.moments(batch, generator))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The written slots, for checkpoints."""
+        used = slice(0, self.filled)
+        return {
+            **{f"floats.{k}": v[used] for k, v in self.floats.items()},
+            "frame": self.frame[used],
+            "last_frame": self.last_frame[used],
+            "first": self.first[used],
+            "head": torch.tensor(self.head),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from checkpointed slots.
+
+        Raises: ValueError when they are of another shape.
+        """
+        filled = len(state["frame"])
+        if filled > self.capacity or state["frame"].shape[1] != self.num_envs:
+            raise ValueError(f"a replay of {tuple(state['frame'].shape)} does not fit ({self.capacity}, {self.num_envs})")
+        for name, values in self.floats.items():
+            values[:filled] = state[f"floats.{name}"]
+        self.frame[:filled], self.last_frame[:filled] = state["frame"], state["last_frame"]
+        self.first[:filled] = state["first"]
+        self.head, self.filled = int(state["head"]), filled

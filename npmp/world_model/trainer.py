@@ -1,0 +1,263 @@
+"""The fast path's loop: collect with the current policy, fit the world model, improve the policy through it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from npmp.checkpoint import load_optimizer_tensors, optimizer_tensors, prefixed, under
+from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.imitation import ImitationEnv
+from npmp.envs.state import RobotState
+from npmp.nets import DecoderState, NetConfig, prior
+from npmp.skill import SkillContract, SkillModule
+from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
+from npmp.world_model.losses import TrackingWeights, imagine
+from npmp.world_model.model import WorldModel
+from npmp.world_model.replay import Replay
+
+
+@dataclass(frozen=True)
+class WorldModelConfig(ModelFitConfig):
+    """Settings of the fast path."""
+
+    collect_steps: int = 8  # control steps per robot and iteration
+    replay_steps: int = 512  # control steps kept per robot
+    warmup_steps: int = 64  # control steps collected before the first update, from which the scales are taken
+    policy_updates: int = 4
+    policy_batch: int = 256
+    horizon: tuple[int, int] = (16, 24)
+    policy_lr: tuple[float, float] = (5e-4, 5e-5)
+    discount: float = 0.97
+    action_noise: tuple[float, float] = (0.1, 0.05)  # [rad], in collection only
+    noise_hold: float = 0.0  # correlation of the action noise from step to step
+    beta: tuple[float, float] = (1e-3, 1e-2)  # weight of the KL to the prior, summed over latent dimensions [1/nat]
+    beta_ramp: float = 0.4  # share of the run over which beta rises
+    prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
+    prior_steps: int = 25  # mean length of such a stretch
+    rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
+    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
+    weights: TrackingWeights = field(default_factory=TrackingWeights)
+
+    def __post_init__(self) -> None:
+        if self.replay_steps <= self.window + 1:
+            raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
+        if not 0.0 <= self.prior_share < 1.0:
+            raise ValueError(f"prior_share must lie in [0, 1), got {self.prior_share}")
+        if not self.window < self.warmup_steps:
+            raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
+
+
+class WorldModelTrainer:
+    """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
+
+    def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0, horizon: int = 5):
+        """Build everything on the CPU.
+
+        Args:
+          env: the robots to collect with.
+          horizon: reference frames that the encoder looks ahead.
+        """
+        self.env, self.config = env, config
+        torch.manual_seed(seed)  # the networks' initial weights
+        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.features = ReferenceFeatures(env.robot, env.reference, horizon)
+        all_frames = torch.arange(env.reference.num_frames)
+        context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
+        contract = SkillContract.for_robot(
+            env.robot, net, context_size=context.shape[-1], context_horizon=horizon
+        )
+        self.skill = SkillModule(contract)
+        self._fit_observation_scales(context, all_frames)
+        self.average = copy.deepcopy(self.skill).requires_grad_(False)
+        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden))
+        self.fit = ModelFit(self.model, config)
+        self.policy_optimizer = torch.optim.Adam(self.skill.parameters(), lr=config.policy_lr[0])
+        n, lstm = env.num_envs, net.lstm_width
+        self.replay = Replay(
+            config.replay_steps,
+            n,
+            {
+                "state": env.state.pack().shape[-1],
+                "setpoint": env.num_actions,
+                "z": net.latent_dim,
+                "hidden": lstm,
+                "cell": lstm,
+            },
+        )
+        self.z = torch.zeros(n, net.latent_dim)
+        self.memory = self.skill.initial_state(n)
+        self.first = torch.ones(n, dtype=torch.bool)
+        self.noise = torch.zeros(n, env.num_actions)
+        self.free = torch.zeros(n, dtype=torch.bool)  # acting from the prior
+        self.iteration_count = 0
+        self.env_steps = 0
+
+    def _context(self, state: RobotState, frame: Tensor, last: Tensor) -> Tensor:
+        return encoder_context(self.features, state, frame, last, self.env.home)
+
+    def _last_of(self, frame: Tensor) -> Tensor:
+        reference = self.env.reference
+        clip = torch.bucketize(frame, reference.start, right=True) - 1
+        return reference.last_frame(clip)
+
+    def _fit_observation_scales(self, context: Tensor, frames: Tensor) -> None:
+        """Scales from the reference itself: fixed from the start, so that no feature drifts under the networks."""
+        self.skill.context_scale.fit(context, 0.1)
+        seen = proprioception(self.env.reference.state(frames), self.env.home)
+        self.skill.observation_scale.fit(seen, 0.1)
+
+    # --- collection ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def collect(self, steps: int, noise: float) -> dict[str, float]:
+        """Run all robots for some control steps with action noise [rad], into the replay.
+
+        Returns: means over the tracked steps: `error` (eq. 2), `failures_per_s`, `reward`.
+        """
+        env, c = self.env, self.config
+        actor = self.average if self.iteration_count % 2 else self.skill
+        # rates of entering and leaving the free stretches, so that their mean length and share are as configured
+        leave = 1.0 / c.prior_steps
+        enter = leave * c.prior_share / (1.0 - c.prior_share)
+        error, failures, reward, tracking = 0.0, 0.0, 0.0, 0.0
+        for _ in range(steps):
+            state, frame, last, free = env.state, env.frame.clone(), env.last_frame.clone(), self.free
+            mu, sigma = actor.encode(self._context(state, frame, last), self.z)
+            noise_z = self._randn(mu.shape)
+            guided = actor.alpha * self.z + mu + sigma * noise_z
+            unguided = actor.alpha * self.z + prior.prior_std(actor.alpha) * noise_z
+            z = torch.where(free.unsqueeze(-1), unguided, guided)
+            action, memory = actor.decode(z, proprioception(state, env.home), self.memory)
+            self.noise = c.noise_hold * self.noise + (1 - c.noise_hold**2) ** 0.5 * noise * self._randn(action.shape)
+            action = action + self.noise
+            self.replay.add(
+                frame,
+                torch.where(free, frame, last),  # a free robot has no reference: imagination from here counts nothing
+                self.first,
+                state=state.pack(),
+                setpoint=env.home + action,
+                z=self.z,
+                hidden=self.memory.hidden,
+                cell=self.memory.cell,
+            )
+            step = env.step(action, free)
+            done = step.terminated | step.truncated
+            tracked = (~free).float()
+            tracking += tracked.sum().item()
+            error += (step.error.nan_to_num(1.0).clamp(max=1.0) * tracked).sum().item()
+            failures += (step.terminated * tracked).sum().item()
+            reward += (step.rewards.nan_to_num().sum(-1) * tracked).sum().item()
+            env.reset(done)
+            draw = torch.rand(env.num_envs, generator=self.generator)
+            ends = free & ~done & (draw < leave)
+            jumps = ~free & ~done & (draw > 1.0 - c.rejoin_rate * env.dt)
+            env.rejoin(ends | jumps)
+            self.free = (free & ~done & ~ends) | (~free & ~done & ~jumps & (draw < enter))
+            self.z = z.masked_fill(done.unsqueeze(-1), 0.0)
+            self.memory = memory.reset(done)
+            self.first = done | ends | jumps
+        self.env_steps += steps * env.num_envs
+        tracking = max(tracking, 1.0)
+        return {
+            "error": error / tracking,
+            "failures_per_s": failures / tracking / env.dt,
+            "reward": reward / tracking,
+        }
+
+    def _randn(self, shape: torch.Size) -> Tensor:
+        return torch.randn(shape, generator=self.generator)
+
+    def warm_up(self) -> None:
+        """Fill the start of the replay, and take the model's scales from it unless they are known from a checkpoint."""
+        self.collect(self.config.warmup_steps, self.config.action_noise[0])
+        if self.iteration_count == 0:
+            self.fit.take_scales(self.replay, self.generator)
+
+    # --- learning -----------------------------------------------------------------------------------------------------------
+
+    def iteration(self, progress: float) -> dict[str, float]:
+        """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
+        c = self.config
+        for group in self.policy_optimizer.param_groups:
+            group["lr"] = course(c.policy_lr, progress)
+        beta = course(c.beta, progress / c.beta_ramp)
+        metrics = self.collect(c.collect_steps, course(c.action_noise, progress))
+        metrics |= self.fit(self.replay, progress, self.generator)
+        for _ in range(c.policy_updates):
+            metrics |= self.improve_policy(round(course(c.horizon, progress)), beta)
+        self.iteration_count += 1
+        return metrics | {"beta": beta}
+
+    def improve_policy(self, horizon: int, beta: float) -> dict[str, float]:
+        """One gradient step of encoder and decoder through the frozen world model."""
+        c = self.config
+        start = self.replay.starts(c.policy_batch, self.generator)
+        self.model.requires_grad_(False)
+        imagined = imagine(
+            self.skill, self.model, self.features, self.env.reference.at, start, horizon, c.discount, c.weights,
+            self.generator,
+        )  # fmt: skip
+        loss = imagined.tracking + beta * imagined.kl
+        self.policy_optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
+        if torch.isfinite(norm):  # one bad batch must not poison the run
+            self.policy_optimizer.step()
+            with torch.no_grad():
+                for average, current in zip(self.average.parameters(), self.skill.parameters(), strict=True):
+                    average.lerp_(current, 1.0 - c.ema)
+        self.model.requires_grad_(True)
+        return {
+            "tracking_loss": imagined.tracking.item(),
+            "kl": imagined.kl.item(),
+            "sigma": imagined.sigma.item(),
+            "policy_grad_norm": norm.item(),
+        }
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted one."""
+        return {
+            **prefixed("skill", self.skill.state_dict()),
+            **prefixed("average", self.average.state_dict()),
+            **prefixed("model", self.model.state_dict()),
+            **prefixed("model_optimizer", optimizer_tensors(self.fit.optimizer)),
+            **prefixed("policy_optimizer", optimizer_tensors(self.policy_optimizer)),
+            **prefixed("env", self.env.state_dict()),
+            **prefixed("replay", self.replay.state_dict()),
+            "generator": self.generator.get_state(),
+            "z": self.z,
+            "hidden": self.memory.hidden,
+            "cell": self.memory.cell,
+            "first": self.first,
+            "noise": self.noise,
+            "free": self.free,
+            "counts": torch.tensor([self.iteration_count, self.env_steps]),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises: InputError when it belongs to a run with other networks or numbers of robots.
+        """
+        try:
+            self.skill.load_state_dict(under("skill", state))
+            self.average.load_state_dict(under("average", state))
+            self.model.load_state_dict(under("model", state))
+            load_optimizer_tensors(self.fit.optimizer, under("model_optimizer", state))
+            load_optimizer_tensors(self.policy_optimizer, under("policy_optimizer", state))
+            self.env.load_state_dict(under("env", state))
+            self.replay.load_state_dict(under("replay", state))
+            self.generator.set_state(state["generator"])
+            self.z, self.first = state["z"].clone(), state["first"].clone()
+            self.noise, self.free = state["noise"].clone(), state["free"].clone()
+            self.memory = DecoderState(state["hidden"].clone(), state["cell"].clone())
+            self.iteration_count, self.env_steps = state["counts"].tolist()
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error

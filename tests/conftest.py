@@ -1,0 +1,29 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch, mujoco and BLAS are imported: tests run side by side, one thread each; nothing here needs a display.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("MUJOCO_GL", "disable")
+
+import pytest
+from hypothesis import settings
+
+# The same examples every time: a failure seen once is seen again. No time limit per example, machines differ.
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recordings and robot models beside the repository; NPMP_SHARED names another. Skips where absent."""
+    beside = Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(os.environ.get("NPMP_SHARED", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}")
+    return folder

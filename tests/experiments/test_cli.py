@@ -1,0 +1,416 @@
+"""The command: help, exit codes, one clear line for every mistake, and no litter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+import npmp
+from experiments import cli, common, failures
+from experiments import help as help_text
+from experiments.common import Run, verb
+from mocap_data.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in an empty folder, so that litter shows."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NPMP_DEBUG", raising=False)
+    return folder
+
+
+class Recorder:
+    """A verb's work that only notes what it was given."""
+
+    def __init__(self, result: int | Exception | BaseException | None = None) -> None:
+        self.result = result
+        self.calls: list[tuple[dict[str, Any], Run]] = []
+
+    def __call__(self, config: DictConfig, run: Run) -> int | None:
+        container = OmegaConf.to_container(config, resolve=True)
+        assert isinstance(container, dict)
+        self.calls.append(({str(key): value for key, value in container.items()}, run))
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What stands on stderr: one line, and no traceback."""
+    text = capsys.readouterr().err
+    assert "Traceback" not in text
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    assert lines[0].startswith("npmp: error: ")
+    return lines[0].removeprefix("npmp: error: ")
+
+
+# --- the dispatcher ---------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_verb_and_is_quick() -> None:
+    begin = time.perf_counter()
+    result = subprocess.run([sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    for name in cli.VERBS:
+        assert f"\n  {name} " in result.stdout
+    assert time.perf_counter() - begin < 5  # 0.1 s on an idle machine: neither Hydra nor torch is imported
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"npmp {npmp.__version__}\n"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == npmp.__version__
+
+
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_verb_help_shows_every_key_with_its_meaning(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    text = help_text.of_file(help_text.CONF / f"{name}.yaml")
+    assert text.description
+    assert text.examples
+    settings = yaml.safe_load((help_text.CONF / f"{name}.yaml").read_text())
+    assert {key.name.split(".")[0] for key in text.keys} == set(settings) - {"defaults"}
+    for key in text.keys:
+        assert key.comment, f"{name}: {key.name} has no comment"
+        assert f"{key.name}=" in shown
+    assert {"out", "seed", "device"} <= set(settings)
+
+
+@pytest.mark.parametrize("path", sorted(help_text.CONF.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_choice_says_what_it_is(path: Path) -> None:
+    assert help_text.of_file(path).description
+
+
+def test_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["imitat", "data=x"]) == 2
+    line = error_line(capsys)
+    assert "no verb 'imitat'; did you mean 'imitate'?" in line
+    assert "doctor" in line
+
+
+# --- what a verb is given ---------------------------------------------------------------------------------------------
+
+
+def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: Path) -> None:
+    work = Recorder()
+    out = tmp_path / "a run (1), = ~"  # each of these characters means something to Hydra
+    assert verb("imitate", work)([f"out={out}", "data=some motions.h5", "steps=1e5", "seed=3"]) == 0
+    config, run = work.calls[0]
+    assert run == Run("imitate", out, 3, "cpu", run.threads)
+    assert config["data"] == "some motions.h5"
+    assert config["steps"] == 100_000 and isinstance(config["steps"], int)
+    assert yaml.safe_load((out / "config.yaml").read_text()) == config
+    assert [entry.name for entry in out.iterdir()] == ["config.yaml"]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_debug_tiny_gives_way_to_the_command_line() -> None:
+    tiny = common.compose("imitate", ["debug=tiny", "data=x"])
+    assert tiny.debug == "tiny"
+    assert tiny.steps < common.compose("imitate", ["data=x"]).steps
+    assert common.compose("imitate", ["debug=tiny", "data=x", "steps=17"]).steps == 17
+
+
+@pytest.mark.parametrize("name", cli.VERBS)
+@pytest.mark.parametrize("debug", help_text.choices("debug"))
+def test_every_verb_composes(name: str, debug: str) -> None:
+    config = common.compose(name, [f"debug={debug}"])
+    assert config.debug == debug
+    assert {"out", "seed", "device"} <= set(config)
+
+
+def test_seeds_repeat(tmp_path: Path) -> None:
+    drawn = []
+
+    def draw(config: DictConfig, run: Run) -> None:
+        import torch
+
+        drawn.append((float(np.random.rand()), float(torch.rand(()))))  # noqa: NPY002 - the global generator is meant
+
+    main = verb("imitate", draw)
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        assert main([f"out={tmp_path / name}", "data=x", f"seed={seed}"]) == 0
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, elsewhere: Path) -> None:
+    work = Recorder()
+    assert verb("imitate", work)(["-m", "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]) == 0
+    names = {"net=paper,seed=1", "net=paper,seed=2", "net=small,seed=1", "net=small,seed=2"}
+    assert {run.job for _, run in work.calls} == names
+    assert {entry.name for entry in (tmp_path / "s").iterdir()} == names
+    assert all((tmp_path / "s" / name / "config.yaml").is_file() for name in names)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = Recorder()
+    assert verb("imitate", work)(["-m", "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]) == 2
+    assert [run.job for _, run in work.calls] == ["steps=3"]
+    assert "a whole number is expected" in capsys.readouterr().err
+
+
+def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
+    work = Recorder()
+    main, out = verb("imitate", work, protect="checkpoints"), tmp_path / "run"
+    assert main([f"out={out}", "data=x", "steps=100", "seed=7", "net=paper", "algo.num_envs=3"]) == 0
+    assert main([f"resume={out}", "steps=200"]) == 0
+    (before, _), (after, run) = work.calls
+    assert run.out == run.resume == out
+    assert after == {**before, "steps": 200, "resume": str(out)}
+
+
+def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = Recorder()
+    main = verb("imitate", work, protect="checkpoints")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "1").touch()
+    assert main([f"out={tmp_path / 'run'}", "data=x"]) == 2
+    assert "holds a run already; continue it with resume=" in error_line(capsys)
+    assert not work.calls
+
+
+def test_show_the_configuration_instead_of_running(capsys: pytest.CaptureFixture[str]) -> None:
+    work = Recorder()
+    assert verb("imitate", work)(["--cfg", "job", "data=x", "seed=9"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["seed"] == 9
+    assert not work.calls
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["stpes=3"], "no key 'stpes'; did you mean 'steps'?"),
+        (["algo.num_env=3"], "no key 'algo.num_env'; did you mean 'algo.num_envs'?"),
+        (["num_envs=3"], "did you mean 'algo.num_envs'?"),
+        (["robot=anymal_x"], "no robot 'anymal_x'; did you mean 'anymal_b'? there are: anymal_b"),
+        (["debug=huge"], "no debug 'huge'; there are: none, tiny"),
+        (["seed=abc"], "seed=abc: a whole number is expected (default 0)"),
+        (["seed=-1"], "seed=-1: 0 to 4294967295 is expected"),
+        (["steps=1.5"], "a whole number is expected"),
+        (["steps=null"], "a whole number is expected"),
+        (["device=gpu"], "no device 'gpu'; there are: cpu, cuda, cuda:N"),
+        (["motions.h5"], "'motions.h5' is no setting; settings are key=value"),
+        (["--steps", "3"], "no option '--steps'; settings are key=value"),
+        (["seed=1,2"], "seed=1,2 holds a comma"),
+        (["seed=["], "'['"),
+        (["=3"], "'=3' is no setting"),
+        (["resume=/nowhere"], "no run folder"),
+        (["out=/dev/null/x"], "cannot write to /dev/null/x"),
+        (["out=/dev/null"], "is a file; a folder is expected"),
+    ],
+)
+def test_one_clear_line_and_exit_code_2(
+    arguments: list[str], expected: str, tmp_path: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = Recorder()
+    out = [] if any(argument.startswith("out=") for argument in arguments) else [f"out={tmp_path / 'run'}"]
+    assert verb("imitate", work)(["data=x", *out, *arguments]) == 2
+    assert expected in error_line(capsys)
+    assert not work.calls
+    assert not (tmp_path / "run").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_needed_key_is_named_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("imitate", Recorder())([]) == 2
+    assert "npmp imitate needs data=... (the motion dataset" in error_line(capsys)
+
+
+def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    device = f"cuda:{torch.cuda.device_count()}" if torch.cuda.is_available() else "cuda"
+    assert verb("imitate", Recorder())(["data=x", f"device={device}"]) == 2
+    assert "device" in error_line(capsys)
+
+
+@pytest.mark.parametrize("error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")])
+def test_a_users_error_leaves_no_folder(error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a' / 'b'}"]) == 2
+    assert error_line(capsys) in ("the file is garbled", "x.h5: No such file")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"]) == 1
+    text = capsys.readouterr().err
+    assert "ZeroDivisionError: oh" in text
+    assert text.strip().splitlines()[-1].startswith("npmp: error: an internal error")
+    # A ValueError of the verb's own is no mistake on the command line.
+    assert verb("imitate", Recorder(ValueError("inner")))(["data=x", f"out={tmp_path / 'b'}"]) == 1
+
+
+def test_debug_shows_where_a_users_error_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPMP_DEBUG", "1")
+    assert verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_long_messages_are_cut() -> None:
+    assert len(failures.one_line(InputError("x" * 5000))) < 500
+    assert failures.one_line(InputError("two\n lines")) == "two lines"
+
+
+@pytest.mark.parametrize(
+    "path", ["plain/a-b_c.h5", "a b", "it's", "back\\", "a,b", "(1)", "x=y", "~/x", "[odd", "{b}", "ü", "a'\\'b"]
+)
+def test_paths_reach_the_configuration_unchanged(path: str) -> None:
+    value = common.quoted(path)
+    if path == "[odd":  # a bracket opens a list: the one thing that is not taken literally
+        assert value == path
+        return
+    assert common._overrides([f"out={value}"])[0].value() == path
+
+
+# --- verbs that are here already --------------------------------------------------------------------------------------
+
+
+def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    positions = np.zeros((10, 2, 3))
+    positions[:, :, 1] = np.linspace(0.1, 1.0, 10)[:, None]
+    path = tmp_path / "clip.npz"
+    np.savez(path, positions=positions, names=np.array(["a", "b"]), fps=np.array(50.0))
+    assert cli.main(["inspect", str(path), f"out={tmp_path / 'found.json'}"]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["frames"], found["rate_hz"], found["keypoints"]) == (10, 50.0, ["a", "b"])
+    capsys.readouterr()
+    (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n cut")
+    (tmp_path / "module.json").write_text("{}")
+    wrong = {"cut.h5": "not HDF5", "nowhere": "no file", ".": "module.safetensors is missing"}
+    for name, expected in wrong.items():
+        assert cli.main(["inspect", str(tmp_path / name)]) == 2
+        assert expected in error_line(capsys)
+
+
+def test_bench_names_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "everything"]) == 2
+    assert "no benchmark 'everything'; there are: env, retarget" in error_line(capsys)
+
+
+def test_retarget_options_are_the_keys_of_its_configuration() -> None:
+    from retarget import Options
+
+    config = common.compose("retarget")
+    for field in dataclasses.fields(Options):
+        assert field.name in config, f"conf/retarget.yaml lacks {field.name}"
+        assert config[field.name] == field.default, field.name
+
+
+def test_retarget_leaves_out_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mocap_data import dog_gait, read_motions
+
+    folder, out = tmp_path / "clips", tmp_path / "motions.h5"
+    folder.mkdir()
+    clip = dog_gait("walk", duration_s=2.0)
+    np.savez(folder / "good.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz))
+    (folder / "bad.bvh").write_text("HIERARCHY\nROOT")
+    arguments = ["retarget", f"source={folder}", f"out={out}", "up=z", "scale=1.0"]
+    assert cli.main([*arguments, "strict=true"]) == 2
+    assert "bad.bvh" in error_line(capsys)
+    assert not out.exists()
+    assert cli.main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "npmp: left out:" in shown.err and "bad.bvh" in shown.err
+    assert "RMS marker" in shown.out
+    motions = read_motions(out, robot="anymal_b")
+    assert motions.names == ("good",)
+    assert motions.provenance["source"] == str(folder)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["motions.h5"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"), [("nowhere.bvh", "no file or folder"), ("no*.bvh", "no file matches"), ("empty", "no recording in")]
+)
+def test_retarget_sources_that_are_not_there(
+    source: str, expected: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (elsewhere / "empty").mkdir()
+    assert cli.main(["retarget", f"source={source}"]) == 2
+    assert expected in error_line(capsys)
+    assert not (elsewhere / "motions.h5").exists()
+
+
+def test_bench_retarget_prints_json_last(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "retarget"]) == 0
+    figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert figures["frames_per_s"] > 0
+    assert 0 < figures["rms_marker_m"] < 0.05
+
+
+def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "figures.json"
+    assert cli.main(["bench", "env", "debug=tiny", "seconds=0.2", f"out={out}"]) == 0
+    figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert figures == json.loads(out.read_text())
+    assert figures["num_envs"] == 16 and figures["substeps"] == 8
+    # The ratio is that of the two speeds, in steps of the same length.
+    physics = figures["steps_per_s"] * figures["substeps"] / figures["raw_physics_steps_per_s"]
+    assert figures["ratio"] == pytest.approx(physics, rel=1e-3)
+
+
+def test_doctor_says_that_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from experiments import doctor
+
+    monkeypatch.setattr(doctor, "gl_backends", lambda timeout_s: {"egl": "", "osmesa": "library not found"})
+    code = cli.main(["doctor", f"out={tmp_path / 'found.json'}"])
+    found = {entry["name"]: entry for entry in json.loads((tmp_path / "found.json").read_text())}
+    assert found["python"]["verdict"] == found["mujoco.batch"]["verdict"] == found["models"]["verdict"] == "ok"
+    assert found["osmesa"]["verdict"] == "absent" and found["osmesa"]["advice"]
+    broken = [entry for entry in found.values() if entry["verdict"] == "broken"]
+    assert code == (1 if broken else 0), broken
+    assert "npmp works here" in capsys.readouterr().out
+
+
+def test_doctor_knows_a_version_out_of_range() -> None:
+    from experiments import doctor
+
+    assert doctor.check_requirement("numpy>=1.0")[0] == "ok"
+    assert doctor.check_requirement("numpy<1.0")[0] == "broken"
+    assert doctor.check_requirement("no-such-package-anywhere>=1")[0] == "absent"
+
+
+def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments import doctor
+
+    monkeypatch.setattr(doctor, "GL_BACKENDS", ("egl",))
+    monkeypatch.setattr(doctor, "GL_PROBE", "import os; os.abort()")
+    assert "signal" in doctor.gl_backends(20.0)["egl"]
+    monkeypatch.setattr(doctor, "GL_PROBE", "raise RuntimeError('no such device')")
+    assert "no such device" in doctor.gl_backends(20.0)["egl"]
+
+
+def test_killed_pipes_are_quiet() -> None:
+    command = f"{sys.executable} -m experiments.cli imitate --help | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ})
+    assert result.stderr == ""

@@ -1,0 +1,553 @@
+"""The report: what it shows, what it refuses, and that the page stands alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import mujoco
+import numpy as np
+import pytest
+
+from experiments import report
+from experiments.report import figures, replay, video
+from mocap_data.errors import InputError
+from npmp import robots
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture(scope="module")
+def robot() -> robots.Robot:
+    return robots.load("anymal_b")
+
+
+def swaying(robot: robots.Robot, frames: int, phase: float = 0.0) -> np.ndarray:
+    """(T, 19): the home pose, going forward at 0.5 m/s with swinging joints."""
+    t = np.arange(frames) / 50.0
+    qpos = np.tile(np.asarray(robot.home_qpos, dtype=np.float64), (frames, 1))
+    qpos[:, 0] += 0.5 * t
+    qpos[:, 7:] += 0.2 * np.sin(6 * t[:, None] + np.arange(12) + phase)
+    return qpos
+
+
+def write_rollouts(path: Path, robot: robots.Robot, clips: dict[str, int], **attributes: Any) -> Path:
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        file.attrs["robot"] = robot.name
+        file.attrs["joint_names"] = list(robot.joint_names)
+        file.attrs["foot_names"] = list(robot.foot_bodies)
+        for name, frames in clips.items():
+            group = file.create_group(name)
+            group["qpos"] = swaying(robot, frames, 0.1)
+            group["reference_qpos"] = swaying(robot, frames)
+            group["foot_height"] = rng.uniform(0, 0.1, (frames, 4))
+            group["reference_foot_height"] = rng.uniform(0, 0.1, (frames, 4))
+            group.attrs["rate_hz"] = 50.0
+            group.attrs["tracked_frames"] = attributes.get("tracked_frames", frames)
+    return path
+
+
+def evaluation_of(names: list[str]) -> dict[str, Any]:
+    clip = {
+        "tracked_fraction": 0.5,
+        "tracked_s": 1.0,
+        "duration_s": 2.0,
+        "base_deviation_m": {"mean": 0.05, "max": 0.1},
+        "joint_error_rad": 0.07,
+    }
+    return {"robot": "anymal_b", "clips": [{"name": n, **clip} for n in names]}
+
+
+def walking_of(robot: robots.Robot, frames: int) -> dict[str, Any]:
+    return {
+        "time_s": np.arange(frames) / 50.0,
+        "command": np.full((frames, 3), 0.5),
+        "achieved": np.full((frames, 3), 0.4),
+        "random_achieved": np.zeros((frames, 3)),
+        "errors": {"random latents": 0.8, "policy": 0.2},
+        "qpos": swaying(robot, frames),
+        "random_qpos": swaying(robot, frames, 1.0),
+    }
+
+
+def write_metrics(path: Path, rows: int = 30, extra: str = "loss") -> Path:
+    lines = [f"iteration,env_steps,tracked_fraction,{extra},beta,word"]
+    lines += [f"{i},{1000 * i},{i / rows},{10 ** (-i / 10)},{'' if i % 2 else 0.1},text" for i in range(rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def full(folder: Path, robot: robots.Robot, frames: int = 100) -> report.ReportData:
+    names = {"walk": frames, "trot": frames}
+    return report.ReportData(
+        title="A run",
+        subtitle="anymal_b",
+        headline=[("Tracked", "50 %", "of each clip")],
+        retarget=[
+            {
+                "name": "walk",
+                "rms_marker_m": 0.0123,
+                "foot_slide_mps": 0.05,
+                "penetration_m": 0.002,
+                "limit_violations": 3,
+            }
+        ],
+        evaluation=evaluation_of(list(names)),
+        evaluation_before=evaluation_of(list(names)),
+        rollouts=write_rollouts(folder / "rollouts.h5", robot, names, tracked_frames=frames // 2),
+        learning=[("Imitation", write_metrics(folder / "metrics.csv"))],
+        walking=walking_of(robot, frames),
+        notes=["A note."],
+        provenance={
+            "command": "npmp demo",
+            "seed": 0,
+            "versions": report.versions(),
+            "machine": report.machine_summary(),
+        },
+    )
+
+
+def packed_in(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="replay-data">(.*?)</script>', page, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def assert_stands_alone(page: str) -> None:
+    assert not re.search(r"""(src|href|action|poster)\s*=\s*["']?\s*(https?:|//|file:)""", page)
+    assert "@import" not in page and "url(" not in page and "<link" not in page
+    assert "default-src 'none'" in page
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_all_sections(tmp_path: Path, robot: robots.Robot) -> None:
+    out = report.build(tmp_path / "deep" / "report.html", full(tmp_path, robot), film=False)
+    page = out.read_text(encoding="utf-8")
+    for key in ("replay", "imitation", "walking", "retargeting", "learning", "provenance"):
+        assert f'<section id="{key}"' in page and f'href="#{key}"' in page
+    assert_stands_alone(page)
+    assert "1.23" in page  # 0.0123 m of marker error, in centimetres
+    assert "lost after 1 s of 2 s" in page
+    assert "25 % of random latents" in page  # 0.2 of 0.8
+    assert "word" not in re.findall(r"<b>(.*?)</b>", page)  # a column without numbers has no chart
+    assert [c["name"] for c in packed_in(page)["clips"]] == [
+        "walk",
+        "trot",
+        "walking on command",
+        "walking on command: random latents",
+    ]
+    assert len(page) < 500_000
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_nothing_to_show(tmp_path: Path) -> None:
+    page = report.build(tmp_path / "report.html", report.ReportData()).read_text(encoding="utf-8")
+    assert "nothing to show yet" in page
+    assert '<section id="' not in page and "replay-data" not in page
+    assert_stands_alone(page)
+    assert len(page) < 60_000
+
+
+@pytest.mark.parametrize("part", ["retarget", "evaluation", "rollouts", "learning", "walking"])
+def test_each_part_alone(tmp_path: Path, robot: robots.Robot, part: str) -> None:
+    whole = full(tmp_path, robot, frames=20)
+    data = report.ReportData(robot="anymal_b", **{part: getattr(whole, part)})
+    page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
+    sections = set(re.findall(r'<section id="(\w+)"', page))
+    expected = {
+        "retarget": {"retargeting"},
+        "evaluation": {"imitation"},
+        "rollouts": {"replay", "imitation"},
+        "learning": {"learning"},
+        "walking": {"replay", "walking"},
+    }
+    assert sections == expected[part]
+
+
+def test_same_input_same_bytes(tmp_path: Path, robot: robots.Robot) -> None:
+    data = full(tmp_path, robot, frames=30)
+    first = report.build(tmp_path / "a.html", data, film=False).read_bytes()
+    assert report.build(tmp_path / "b.html", data, film=False).read_bytes() == first
+
+
+def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
+    name = EVIL.replace("/", "_")  # "/" parts groups in HDF5
+    data = report.ReportData(
+        title=EVIL,
+        subtitle=EVIL,
+        headline=[(EVIL, EVIL, EVIL)],
+        retarget=[{"name": EVIL, EVIL: 1.0, "licence": EVIL}, {"name": "b", "rms_marker_m": EVIL}],
+        evaluation=evaluation_of([EVIL, name]),
+        rollouts=write_rollouts(tmp_path / "rollouts.h5", robot, {name: 10}),
+        learning=[(EVIL, write_metrics(tmp_path / "m.csv", extra="<script>alert(1)</script>"))],
+        walking={**walking_of(robot, 10), "errors": {EVIL: 1.0}, "errors_caption": EVIL, "name": EVIL},
+        notes=[EVIL],
+        provenance={EVIL: EVIL, "command": EVIL, "config": {EVIL: {EVIL: EVIL}}, "list": [EVIL]},
+    )
+    page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
+    assert "<script>alert" not in page
+    assert len(re.findall(r"<script", page)) == 2  # the data, and the page's own
+    assert packed_in(page)["clips"][0]["name"] == name
+
+
+def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None:
+    path = write_rollouts(tmp_path / "rollouts.h5", robot, {"part": 40, "none": 40})
+    with h5py.File(path, "r+") as file:
+        qpos = file["part/qpos"][()]
+        qpos[25:] = np.nan
+        qpos[10, 3] = np.inf
+        file["part/qpos"][...] = qpos
+        file["none/qpos"][...] = np.nan
+        file["none/foot_height"][...] = np.nan
+    evaluation = evaluation_of(["part", "none"])
+    evaluation["clips"][1].update(
+        tracked_fraction=float("nan"), joint_error_rad=None, base_deviation_m=float("nan")
+    )
+    walking = walking_of(robot, 10)
+    walking["achieved"] = np.full((10, 3), np.nan)
+    data = report.ReportData(
+        evaluation=evaluation,
+        rollouts=path,
+        walking=walking,
+        retarget=[{"name": "x", "rms_marker_m": float("nan")}],
+    )
+    page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
+    assert "none is not in the replay" in page
+    assert packed_in(page)["clips"][0]["name"] == "part"
+    drawings = " ".join(re.findall(r"<svg.*?</svg>", page, re.S))
+    assert not re.search(r"\b(nan|inf)\b", drawings, re.I)
+    assert "n/a" in page
+
+
+def test_one_frame(tmp_path: Path, robot: robots.Robot) -> None:
+    path = write_rollouts(tmp_path / "rollouts.h5", robot, {"still": 1})
+    data = report.ReportData(rollouts=path, walking=walking_of(robot, 1))
+    page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
+    assert packed_in(page)["clips"][0]["frames"] == 1
+
+
+def test_many_long_clips_stay_small(tmp_path: Path, robot: robots.Robot) -> None:
+    path = write_rollouts(tmp_path / "rollouts.h5", robot, {f"clip {i}": 3000 for i in range(12)})
+    data = report.ReportData(rollouts=path, evaluation=evaluation_of([f"clip {i}" for i in range(12)]))
+    out = report.build(tmp_path / "report.html", data, film=False)
+    assert out.stat().st_size < 8_000_000
+    assert "Long recordings" in out.read_text(encoding="utf-8")
+
+
+def test_paths_are_cut(tmp_path: Path) -> None:
+    data = report.ReportData(
+        subtitle="from /home/ada/data/x.bvh",
+        provenance={
+            "command": f"npmp evaluate out={tmp_path}/module",
+            "config": {"a": {"path": "/home/ada/b.h5"}},
+        },
+    )
+    page = report.build(tmp_path / "report.html", data).read_text(encoding="utf-8")
+    assert "ada" not in page and str(tmp_path) not in page
+    assert "npmp evaluate out=module" in page and "…/b.h5" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("module=/home/ada/runs/module data=x.h5", "module=…/module data=x.h5"),
+        ("1.5 m/s and 3 / 4", "1.5 m/s and 3 / 4"),
+        ("runs/demo/report.html", "runs/demo/report.html"),
+        ("C:\\Users\\ada\\x.h5", "…/x.h5"),
+        ("~/runs/x", "…/x"),
+        ("['/a/b/c', '/d/e']", "['…/c', '…/e']"),
+        ("https://example.org/a/b", "https://example.org/a/b"),
+    ],
+)
+def test_scrub(text: str, expected: str) -> None:
+    assert report.scrub(text) == expected
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for data in (
+        report.ReportData(rollouts=tmp_path / "no.h5"),
+        report.ReportData(learning=[("x", tmp_path / "no.csv")]),
+    ):
+        with pytest.raises(InputError, match=r"no (rollouts|metrics) file .*no\.(h5|csv)"):
+            report.build(tmp_path / "report.html", data)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_failure_keeps_the_old_page(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("old", encoding="utf-8")
+    with pytest.raises(InputError):
+        report.build(out, report.ReportData(rollouts=tmp_path / "no.h5"))
+    assert out.read_text(encoding="utf-8") == "old"
+
+
+def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
+    garbled = tmp_path / "garbled.h5"
+    garbled.write_bytes(b"not HDF5 at all")
+    with pytest.raises(InputError, match="not a readable rollouts file"):
+        report.read_rollouts(garbled)
+
+    def broken(change: Any) -> Path:
+        path = write_rollouts(tmp_path / "broken.h5", robot, {"walk": 10})
+        with h5py.File(path, "r+") as file:
+            change(file)
+        return path
+
+    def replaced(key: str, value: Any) -> Any:
+        def change(file: h5py.File) -> None:
+            del file["walk"][key]
+            if value is not None:
+                file["walk"][key] = value
+
+        return change
+
+    for change, words in (
+        (replaced("reference_qpos", None), "'walk': no dataset 'reference_qpos'; there are: foot_height"),
+        (
+            replaced("reference_qpos", np.zeros((9, 19))),
+            r"'reference_qpos' has shape \(9, 19\), expected \(10, 19\)",
+        ),
+        (replaced("qpos", np.zeros((0, 19))), r"expected \(T, n\) with T >= 1"),
+        (replaced("qpos", np.zeros((10, 3))), "has 3 columns"),
+        (replaced("qpos", np.array([b"a"])), "not an array of numbers"),
+        (replaced("foot_height", np.zeros((3, 4))), "'foot_height' has shape"),
+        (lambda file: file["walk"].attrs.__setitem__("rate_hz", 0.0), "expected a positive number"),
+    ):
+        with pytest.raises(InputError, match=words):
+            report.read_rollouts(broken(change))
+    path = broken(lambda file: file.attrs.__setitem__("robot", "anymal_x"))
+    with pytest.raises(InputError, match="anymal_x"):
+        report.build(tmp_path / "r.html", report.ReportData(rollouts=path), film=False)
+
+    def other_robot(file: h5py.File) -> None:
+        for key in ("qpos", "reference_qpos"):
+            replaced(key, np.ones((10, 27)))(file)
+
+    with pytest.raises(InputError, match=r"expects \(T, 19\)"):
+        report.build(tmp_path / "r.html", report.ReportData(rollouts=broken(other_robot)), film=False)
+
+
+def test_bad_walking(tmp_path: Path, robot: robots.Robot) -> None:
+    good = walking_of(robot, 10)
+    for change, words in (
+        ({"speed": 1}, "no entry 'speed'; there are: time_s"),
+        ({"command": np.zeros((9, 3))}, r"command has shape \(9, 3\), expected \(10, 3\)"),
+        ({"time_s": np.zeros(0)}, "time_s has shape"),
+        ({"qpos": np.zeros((4, 19))}, "qpos has shape"),
+    ):
+        with pytest.raises(InputError, match=words):
+            report.build(tmp_path / "r.html", report.ReportData(walking={**good, **change}), film=False)
+    with pytest.raises(InputError, match="'command' is missing"):
+        report.Walking.of({"time_s": [0.0]})
+    with pytest.raises(InputError, match="no robot's name"):
+        report.build(tmp_path / "r.html", report.ReportData(walking=good), film=False)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_read_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("iteration,loss,word\n0,1.5,a\n1,,b\n2,nan\n", encoding="utf-8")
+    columns = report.read_metrics(path)
+    assert list(columns) == ["iteration", "loss"]
+    np.testing.assert_array_equal(columns["loss"], [1.5, np.nan, np.nan])
+    path.write_text("iteration,loss\n", encoding="utf-8")
+    assert report.read_metrics(path) == {}
+    page = report.build(tmp_path / "r.html", report.ReportData(learning=[("x", path)])).read_text(
+        encoding="utf-8"
+    )
+    assert "No figures yet" in page
+    for content in (b"", b"\xff\xfe\x00"):
+        path.write_bytes(content)
+        with pytest.raises(InputError):
+            report.read_metrics(path)
+
+
+def test_read_rollouts_recovers_what_was_written(tmp_path: Path, robot: robots.Robot) -> None:
+    got = report.read_rollouts(write_rollouts(tmp_path / "r.h5", robot, {"walk": 10}, tracked_frames=4))
+    assert got.robot == "anymal_b" and got.joint_names == tuple(robot.joint_names)
+    clip = got.clips[0]
+    np.testing.assert_array_equal(clip.qpos, swaying(robot, 10, 0.1))
+    assert clip.lost_after_s == pytest.approx(0.08)  # 4 frames at 50 Hz
+    np.testing.assert_allclose(clip.base_deviation_m(), 0.0)
+    np.testing.assert_allclose(
+        clip.joint_difference_rad(), swaying(robot, 10, 0.1)[:, 7:] - swaying(robot, 10)[:, 7:]
+    )
+
+
+# ---- replay ---------------------------------------------------------------------------------------------------------
+
+
+def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
+    model = robot.model()
+    rng = np.random.default_rng(1)
+    qpos = swaying(robot, 60)
+    qpos[:, :3] += rng.normal(size=3) * 5
+    qpos[:, 3:7] = rng.normal(size=4)
+    qpos[30:, 3:7] *= -1  # the same rotation, the other sign
+    packed, remarks = replay.pack(model, [replay.ReplayClip("a", qpos, 50.0, reference=swaying(robot, 60))])
+    assert not remarks
+    clip = packed["clips"][0]
+    assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
+    got = replay.unpack(clip, 2, packed["bodies"])
+    bodies = replay.moving_bodies(model)
+    assert len(bodies) == packed["bodies"] == 13  # base and four legs of three; feet ride on the shanks
+    data = mujoco.MjData(model)
+    for k in (0, 14, 16, 29):
+        data.qpos[:] = qpos[2 * k]
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(got[k, 0, :, :3], data.xpos[bodies], atol=5e-4)
+        same = np.abs((got[k, 0, :, 3:] * data.xquat[bodies]).sum(-1))
+        np.testing.assert_allclose(same, 1.0, atol=1e-4)
+    assert (np.einsum("tlbi,tlbi->tlb", got[1:, ..., 3:], got[:-1, ..., 3:]) > 0).all()  # no jumps of sign
+
+
+def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
+    """A shape's pose, carried by its body's, is the geom's own pose, in any configuration."""
+    model = robot.model()
+    drawn = replay.shapes(model, robot.foot_bodies)
+    assert {s["c"] for s in drawn} >= {"base", "foot0", "foot1", "foot2", "foot3"}
+    qpos = swaying(robot, 5)[4]
+    qpos[3:7] = [0.8, 0.1, -0.5, 0.2]
+    poses = replay.body_poses(model, qpos[None])[0]
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(model, data)
+    for shape in drawn:
+        moved = np.empty(3)
+        mujoco.mju_rotVecQuat(moved, np.array(shape["p"]), poses[shape["b"], 3:])
+        nearest = np.abs(data.geom_xpos - (moved + poses[shape["b"], :3])).max(axis=1).min()
+        assert nearest < 3e-4
+
+
+def test_bad_frames_hold_the_last_good_pose(robot: robots.Robot) -> None:
+    qpos = swaying(robot, 6)
+    want = replay.body_poses(robot.model(), qpos)
+    qpos[0], qpos[3, 9], qpos[4, 0] = np.nan, np.inf, 1e6
+    got = replay.body_poses(robot.model(), qpos)
+    np.testing.assert_array_equal(got, want[[1, 1, 2, 2, 2, 5]])
+    with pytest.raises(InputError, match="no frame"):
+        replay.body_poses(robot.model(), np.full((3, 19), np.nan))
+
+
+def test_budget(robot: robots.Robot) -> None:
+    clips = [replay.ReplayClip(str(i), swaying(robot, 500), 50.0) for i in range(2)]
+    full_cost = 2 * 250 * 13 * 14  # clips x frames x bodies x 7 values of 2 bytes
+    packed, remarks = replay.pack(robot.model(), clips, budget_bytes=full_cost)
+    assert not remarks and [c["frames"] for c in packed["clips"]] == [250, 250]
+    packed, remarks = replay.pack(robot.model(), clips, budget_bytes=full_cost // 2)
+    assert len(remarks) == 1 and [c["frames"] for c in packed["clips"]] == [125, 125]
+    packed, remarks = replay.pack(robot.model(), clips, budget_bytes=full_cost // 8)
+    assert len(remarks) == 2 and sum(c["frames"] for c in packed["clips"]) * 13 * 14 <= full_cost // 8
+
+
+def test_frame_choice() -> None:
+    for frames, rate, kept, fps in (
+        (100, 50.0, 50, 25.0),
+        (5, 10.0, 5, 10.0),
+        (1, 50.0, 1, 25.0),
+        (100, 60.0, 50, 30.0),
+    ):
+        index, got = replay.frame_choice(frames, rate, 25.0)
+        assert (len(index), got) == (kept, fps)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node to check the scripts with")
+def test_scripts_parse() -> None:
+    for path in (Path(report.__file__).parent / "assets").glob("*.js"):
+        subprocess.run(["node", "--check", str(path)], check=True, timeout=30)
+
+
+def test_no_renderer_is_no_error(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = replay.ReplayClip("a", swaying(robot, 20), 50.0)
+    monkeypatch.setattr(video, "BACKENDS", ("nothing",))
+    assert video.render(robot.model(), clip) is None
+    monkeypatch.setenv(video.NO_VIDEO, "1")
+    assert video.render(robot.model(), clip) is None
+
+
+# ---- charts ---------------------------------------------------------------------------------------------------------
+
+
+def test_number() -> None:
+    for value, text in (
+        (0.012345, "0.0123"),
+        (1234567.0, "1,234,567"),
+        (12.0, "12"),
+        (-0.5, "−0.5"),
+        (0, "0"),
+        (float("nan"), "n/a"),
+        (1e-6, "1.00e-6"),
+        ("x", "x"),
+        (99.96, "100"),
+    ):
+        assert figures.number(value) == text
+
+
+def test_nice_ticks() -> None:
+    assert figures.nice_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
+    assert figures.nice_ticks(-0.31, 0.29, 6) == [-0.3, -0.2, -0.1, 0, 0.1, 0.2]
+    assert figures.nice_ticks(3, 3) == [3]
+    assert figures.nice_ticks(float("nan"), 1) == []
+
+
+def test_thin_keeps_the_extremes() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=50_000)
+    y[12_345], y[40_000] = 99.0, -99.0
+    y[20_000:20_500] = np.nan
+    x, kept = figures.thin(np.arange(50_000.0), y, 600)
+    assert len(x) <= 600 and x[0] == 0 and x[-1] == 49_999 and (np.diff(x) > 0).all()
+    assert np.nanmax(kept) == 99.0 and np.nanmin(kept) == -99.0 and np.isnan(kept).any()
+
+
+def test_line_chart_points() -> None:
+    """Two points on given axes land on the corners of the plot's box."""
+    chart = figures.line_chart([figures.Line("a", [0, 1], [0, 2])], title="t", x_range=(0, 1), y_range=(0, 2))
+    left, top, width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split())
+    assert re.findall(r'data-name="a" d="([^"]*)"', chart) == [
+        f"M{left:.1f} {top + height:.1f}L{left + width:.1f} {top:.1f}"
+    ]
+
+
+def test_line_chart_leaves_gaps_and_stops_at_the_edge() -> None:
+    def path(y: list[float]) -> str:
+        chart = figures.line_chart([figures.Line("a", range(len(y)), y)], title="t", y_range=(0, 1))
+        return re.findall(r'data-name="a" d="([^"]*)"', chart)[0]
+
+    assert path([0, 1, np.nan, 1, 0]).count("M") == 2
+    assert path([0.5, 9, 9, 9, 0.5]).count("M") == 2  # out at the top, and back in
+    assert "no finite values" in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True)
+
+
+def test_stance() -> None:
+    height = np.concatenate([np.full(50, 0.01), np.full(50, 0.1), [np.nan]])
+    np.testing.assert_array_equal(figures.stance(height), [True] * 50 + [False] * 51)
+    assert not figures.stance(np.full(3, np.nan)).any()
+    fallen = np.concatenate(
+        [np.full(10, 0.03), np.full(90, -0.5)]
+    )  # a fall must not hide the steps before it
+    assert not figures.stance(fallen)[:10].any() and figures.stance(fallen, counted=slice(0, 10))[:10].all()
+
+
+def test_bar_and_heat_values() -> None:
+    bars = figures.bar_chart(
+        [figures.Bar("a", 0.5, "half", mark=2.0), figures.Bar("b", float("nan"), "n/a")], title="t", full=1.0
+    )
+    widths = [float(w) for w in re.findall(r'class="bar robot"[^>]*width="([\d.]+)"', bars)]
+    tracks = [float(w) for w in re.findall(r'class="track"[^>]*width="([\d.]+)"', bars)]
+    assert widths == [tracks[0] / 2] and len(tracks) == 2
+    heat = figures.heat_map(["a"], ["x", "y"], [[1.0, np.nan]], title="t")
+    assert re.findall(r'fill-opacity="([\d.]+)"', heat) == ["0.90", "0.06"]

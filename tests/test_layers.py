@@ -1,0 +1,134 @@
+"""Imports go one way, and the light packages stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("mocap_data", "npmp", "retarget", "experiments")
+
+# Each layer and the layers of this project that it may import, besides itself. The most specific prefix counts.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "mocap_data": (),
+    "npmp": ("npmp.robots", "npmp.envs", "npmp.skill"),  # npmp/__init__.py: lazily
+    "npmp.robots": ("mocap_data",),
+    "npmp.geometry": (),
+    "retarget": ("mocap_data", "npmp.robots"),
+    "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry"),
+    "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.nets", "npmp.skill"),
+    "npmp.nets": ("mocap_data", "npmp.geometry"),
+    "npmp.rl": ("mocap_data", "npmp.nets", "npmp.checkpoint"),
+    "npmp.world_model": (
+        *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.checkpoint", "npmp.sim"),
+    ),
+    "npmp.checkpoint": ("mocap_data",),
+    "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.checkpoint"),
+    "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
+    "npmp.reuse": (
+        *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
+        *("npmp.skill", "npmp.checkpoint", "npmp.rollout"),
+    ),
+    "experiments": ("mocap_data", "npmp", "retarget"),
+}
+# Third parties that a layer must never import.
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "mocap_data": ("torch", "mujoco", "dm_control", "hydra", "omegaconf"),
+    "npmp.robots": ("torch", "hydra", "omegaconf"),
+    "retarget": ("torch", "hydra", "omegaconf"),
+    "npmp": ("hydra", "omegaconf"),
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Every module of the project with its syntax tree."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            yield name, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported(name: str, tree: ast.Module, *, is_package: bool) -> Iterator[str]:
+    """The full names of what a module imports anywhere in it, `from a import b` as a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".")
+                parents = parts[: len(parts) - node.level + (1 if is_package else 0)]
+                base = ".".join([*parents, base] if base else parents)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def layer_of(name: str) -> str | None:
+    """The most specific layer that holds a name, None for third parties."""
+    found = [layer for layer in ALLOWED if within(name, layer)]
+    return max(found, key=len, default=None)
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for name, tree in modules():
+        layer = layer_of(name)
+        assert layer is not None
+        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
+        for target in imported(name, tree, is_package=is_package):
+            other = layer_of(target)
+            if other is None or other == layer:
+                continue
+            # npmp's own few names (its version) are everybody's; experiments sits above all.
+            if not any(within(other, allowed) for allowed in ALLOWED[layer]) and target != "npmp.__version__":
+                wrong.append(f"{name} imports {target}: {layer} may not import {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_layer_imports_what_it_must_not() -> None:
+    wrong = []
+    for name, tree in modules():
+        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
+        for layer, forbidden in FORBIDDEN.items():
+            if within(name, layer):
+                wrong += [
+                    f"{name} imports {target}"
+                    for target in imported(name, tree, is_package=is_package)
+                    if target.split(".")[0] in forbidden
+                ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_pickled() -> None:
+    wrong = []
+    for name, tree in modules():
+        wrong += [name for target in imported(name, tree, is_package=False) if target.split(".")[0] == "pickle"]
+    assert not wrong
+
+
+@pytest.mark.parametrize("statement", ["import npmp", "import npmp.robots", "import mocap_data", "import experiments.cli"])
+def test_light_imports_leave_torch_and_hydra_alone(statement: str) -> None:
+    check = f"{statement}\nimport sys\nprint(sorted({{'torch', 'hydra', 'matplotlib'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_checker_sees_a_wrong_import() -> None:
+    tree = ast.parse("from npmp import envs\nimport npmp.rl.vmpo\nfrom . import other\nfrom .deep import x")
+    assert list(imported("retarget.pipeline", tree, is_package=False)) == [
+        "npmp.envs",
+        "npmp.rl.vmpo",
+        "retarget.other",
+        "retarget.deep.x",
+    ]
+    assert layer_of("npmp.rl.vmpo") == "npmp.rl"
+    assert layer_of("numpy") is None
