@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import npmp
 from experiments import evaluate, imitate, report, reuse
-from experiments.common import Run, compose, console, seed_everything, verb, write_config
+from experiments.common import Run, compose, console, load_config, seed_everything, verb, write_config
 from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path
 from mocap_data.synthetic import demo_clips
@@ -47,10 +48,18 @@ class Stages:
 
 
 def stage(verb_name: str, run: Run, out: Path, overrides: Sequence[str]) -> tuple[DictConfig, Run]:
-    """Another verb's configuration and run, for one stage of the demo in its own folder; resumed if it began before."""
+    """Another verb's configuration and run, for one stage of the demo in its own folder.
+
+    A stage that an earlier demo began with the same configuration goes on; any other leftover is cleared away.
+    """
     config = compose(verb_name, [*overrides, f"seed={run.seed}", f"threads={run.threads}", f"out='{out}'"])
+    stored = out / "config.yaml"
+    begun = any((out / "checkpoints").glob("checkpoint_*.json")) and stored.is_file()
+    if begun and load_config(stored) != config:
+        begun = False
+    if not begun:
+        shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    begun = any((out / "checkpoints").glob("checkpoint_*.json"))
     write_config(config, out)
     seed_everything(run.seed, threads=run.threads)  # each stage alone gives the same numbers
     return config, replace(run, verb=verb_name, out=out, resume=out if begun else None)
@@ -67,6 +76,10 @@ def motions_of(robot: Robot, run: Run) -> MotionSet:
 def run(config: DictConfig, run: Run) -> int:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
     assert run.out is not None
+    if (run.out / "summary.json").exists():  # a finished demo is done anew, not continued
+        for name in ("imitate", "reuse"):
+            shutil.rmtree(run.out / name, ignore_errors=True)
+        (run.out / "summary.json").unlink()
     tiny = ["debug=tiny"] if config.debug_stages else []
     stages, robot = Stages(), robots.load(config.robot.name)
     began = time.perf_counter()
@@ -89,6 +102,10 @@ def run(config: DictConfig, run: Run) -> int:
     evaluation = {"module": "module", "data": "motions.h5"} | evaluate.evaluate(
         skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
     )
+    evaluation["walking"], walking = evaluate.evaluate_policy(
+        run.out / "reuse" / "policy", module, robot, motions,
+        robots_at_once=config.starts, seed=run.seed, threads=run.threads,
+    )  # fmt: skip
     with atomic_path(run.out / "evaluation.json") as path:
         path.write_text(json.dumps(evaluation, indent=2) + "\n")
     stages.end()
@@ -96,12 +113,12 @@ def run(config: DictConfig, run: Run) -> int:
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
     with atomic_path(run.out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    write_report(run.out, motions, evaluation, walked, summary, config)
+    write_report(run.out, motions, evaluation, walking, summary, config)
     evaluate.print_table(evaluation)
     console().print(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
         f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
-        f"velocity error {summary['velocity_error']['before']:.2f} with random latents and "
+        f"velocity error {summary['velocity_error']['random_latents']:.2f} with random latents and "
         f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
         f"{run.out / 'report.html'}",
         highlight=False,
@@ -127,7 +144,11 @@ def summarize(
             "after": learned["after"]["tracked_fraction"],
             "from_first_frames": evaluation["mean"]["tracked_fraction"],
         },
-        "velocity_error": {"before": walked["before"]["velocity_error"], "after": walked["after"]["velocity_error"]},
+        "velocity_error": {
+            "random_latents": walked["velocity_error"]["random_latents"],
+            "before": walked["velocity_error"]["untrained"],
+            "after": walked["velocity_error"]["after"],
+        },
         "env_steps": {"imitate": learned["env_steps"], "reuse": walked["env_steps"]},
         "steps_per_s": {
             "imitate": round(learned["env_steps"] / max(seconds["imitate"], 1e-9), 1),
@@ -144,7 +165,7 @@ def write_report(
     out: Path,
     motions: MotionSet,
     evaluation: dict[str, Any],
-    walked: dict[str, Any],
+    walking: report.Walking,
     summary: dict[str, Any],
     config: DictConfig,
 ) -> None:
@@ -165,7 +186,7 @@ def write_report(
                 (
                     "Walking on command",
                     f"{error['after']:.2f}",
-                    f"velocity error (m/s, m/s, rad/s); {error['before']:.2f} with random latents",
+                    f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents",
                 ),
                 ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
             ],
@@ -173,7 +194,7 @@ def write_report(
             evaluation=evaluation,
             rollouts=out / "rollouts.h5",
             learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
-            walking=walked.get("traces"),
+            walking=walking,
             robot=evaluation["robot"],
             provenance={
                 "command": evaluate.command_line(),

@@ -19,7 +19,9 @@ from experiments.imitate import Judge, load_motions
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
+from npmp.envs.walking import as_command_range
+from npmp.reuse import HighLevelPolicy, evaluate_walking
 from npmp.robots import Robot
 from npmp.rollout import track
 from npmp.skill import SkillModule
@@ -91,6 +93,39 @@ def evaluate(
     }
 
 
+def evaluate_policy(
+    policy_folder: Path, module: Path, robot: Robot, motions: MotionSet, *, robots_at_once: int, seed: int, threads: int
+) -> tuple[dict[str, Any], report.Walking]:
+    """Walking on command for 20 s: a policy and random latents under the same commands.
+
+    Returns: the figures of both, for evaluation.json, and the traces of one robot, for the report.
+
+    Raises: InputError when the policy belongs to another module.
+    """
+    skill = SkillModule.load(module)
+    policy = HighLevelPolicy.load(policy_folder, module=module)
+    config = WalkingConfig(command_range=as_command_range(policy.contract.command_range), num_threads=threads)
+    env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config)
+    trial = evaluate_walking(policy, skill, env, seconds=20.0, seed=seed + 1000)
+    random = evaluate_walking(None, skill, env, seconds=20.0, seed=seed + 1000)
+    figures = {"policy": trial.summary(), "random_latents": random.summary()}
+    steps = len(trial.command)
+    traces = report.Walking(
+        time_s=(np.arange(steps) + 1) * trial.dt,
+        command=trial.command[:, 0].numpy(),
+        achieved=trial.achieved[:, 0].numpy(),
+        random_achieved=random.achieved[:, 0].numpy(),
+        errors={
+            "random latents": figures["random_latents"]["velocity_error"],
+            "policy": figures["policy"]["velocity_error"],
+        },
+        errors_caption=f"mean |v - v_cmd| over {robots_at_once} robots and {steps * trial.dt:.0f} s (m/s, m/s, rad/s)",
+        qpos=trial.qpos[1:].numpy(),
+        random_qpos=random.qpos[1:].numpy(),
+    )
+    return figures, traces
+
+
 def _mean(clips: list[dict[str, Any]], key: str) -> float:
     return float(np.mean([c[key] for c in clips]))
 
@@ -139,6 +174,12 @@ def run(config: DictConfig, run: Run) -> int:
     result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
         skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
     )
+    walking = None
+    if config.policy is not None:
+        result["walking"], walking = evaluate_policy(
+            Path(str(config.policy)).expanduser(), module, robot, motions,
+            robots_at_once=config.starts, seed=run.seed, threads=run.threads,
+        )  # fmt: skip
     with atomic_path(run.out / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
     metrics = module.parent / "metrics.csv"
@@ -151,6 +192,7 @@ def run(config: DictConfig, run: Run) -> int:
             evaluation=result,
             rollouts=run.out / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
+            walking=walking,
             provenance={
                 "command": command_line(),
                 "seed": run.seed,

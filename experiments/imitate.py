@@ -61,6 +61,10 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     assert run.out is not None  # the verb's kind says so
     if run.device != "cpu":
         raise InputError(f"device={run.device}: the world-model path trains on the CPU only so far; use device=cpu")
+    if config.algo.name != "world_model":
+        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model")
+    if config.task.name != "imitation":
+        raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
@@ -103,8 +107,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "after": latest,
         }
         checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), {"before": before})
-        trainer.average.save(out / "module", training=summary)
-        trainer.model.save(out / "module")
+        trainer.module().save(out / "module", training=summary)
         return summary
 
     while trainer.iteration_count < total:

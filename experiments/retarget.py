@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig
@@ -70,6 +71,32 @@ def described(failure: Failure) -> str:
     return reason if label in reason else f"{label}: {reason}"
 
 
+class Recording(NamedTuple):
+    """A file and the frames of it to use."""
+
+    path: Path
+    start: int
+    stop: int | None  # the frame to stop before; None: the end
+
+    @property
+    def suffix(self) -> str:
+        """What tells this stretch from others of the same file: "_800_1400", or nothing for a whole file."""
+        return "" if not self.start and self.stop is None else f"_{self.start}_{'end' if self.stop is None else self.stop}"
+
+
+def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
+    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others take start and stop.
+
+    Raises InputError where nothing is found.
+    """
+    if isinstance(source, ListConfig | list | tuple):
+        return [recording for entry in source for recording in recordings(entry, start, stop)]
+    if stretch := re.fullmatch(r"(.+)@(\d*):(\d*)", str(source)):
+        first, last = int(stretch[2] or 0), int(stretch[3]) if stretch[3] else None
+        return [Recording(path, first, last) for path in sources(stretch[1])]
+    return [Recording(path, start, stop) for path in sources(source)]
+
+
 def sources(source: Any) -> list[Path]:
     """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or a list of them.
 
@@ -105,29 +132,31 @@ def read_clips(config: DictConfig) -> tuple[list[Clip], list[Failure]]:
     Raises InputError where none could be.
     """
     failures: list[Failure] = []
+    found: list[tuple[str, Clip, Recording]] = []
     if str(config.source) == "synthetic":
-        labelled = [(clip.name, clip) for clip in demo_clips()]
+        found = [(clip.name, clip, Recording(Path(clip.name), config.start, config.stop)) for clip in demo_clips()]
     else:
-        labelled = []
         options = {"scale": config.scale, "up": config.up, "licence": config.licence, "rate_hz": config.source_rate_hz}
         given = {key: value for key, value in options.items() if value is not None}
-        for path in sources(config.source):
+        for recording in recordings(config.source, config.start, config.stop):
             try:
-                labelled.append((str(path), read(path, **given)))
+                found.append((str(recording.path), read(recording.path, **given), recording))
             except (InputError, OSError) as error:
-                failures.append((str(path), one_line(error)))
+                failures.append((str(recording.path), one_line(error)))
     clips: list[Clip] = []
     taken: set[str] = set()
-    for label, clip in labelled:
+    for label, clip, recording in found:
         try:
-            if config.start or config.stop is not None:
-                clip = clip.crop(config.start, None if config.stop is None else min(config.stop, clip.num_frames))
+            if recording.suffix:
+                stop = None if recording.stop is None else min(recording.stop, clip.num_frames)
+                clip = clip.crop(recording.start, stop)
         except InputError as error:
             failures.append((label, one_line(error)))
             continue
-        name, count = clip.name, 2
+        base = clip.name + recording.suffix
+        name, count = base, 2
         while name in taken:  # the same file name in two folders
-            name, count = f"{clip.name}_{count}", count + 1
+            name, count = f"{base}_{count}", count + 1
         taken.add(name)
         clips.append(dataclasses.replace(clip, name=name))
     if not clips:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -35,14 +35,6 @@ class Trainer(Protocol):
     env_steps: int
     iteration_count: int
 
-    @property
-    def policy(self) -> HighLevelPolicy:
-        """What is evaluated and saved."""
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps of all robots in one iteration."""
-
     def iteration(self, progress: float) -> dict[str, float]:
         """Collect and learn once; progress in [0, 1] is the share of the run done."""
 
@@ -65,12 +57,23 @@ class Setting:
     seed: int
 
 
-def _vmpo(setting: Setting) -> Trainer:
+class Algorithm(NamedTuple):
+    """A trainer at work."""
+
+    trainer: Trainer
+    kept: HighLevelPolicy  # what is evaluated and saved; the trainer changes it in place
+    steps_per_iteration: int  # environment steps of all robots
+    steps_before: int = 0  # environment steps before the first iteration
+
+
+def _vmpo(setting: Setting) -> Algorithm:
     config = build(VMPOTrainerConfig, setting.config.algo, ignore=("name", "num_envs"))
-    return VMPOTrainer(setting.env, setting.skill, setting.policy, config, seed=setting.seed)
+    trainer = VMPOTrainer(setting.env, setting.skill, setting.policy, config, seed=setting.seed)
+    return Algorithm(trainer, trainer.policy, config.unroll * setting.env.num_envs)
 
 
-ALGORITHMS: dict[str, Callable[[Setting], Trainer]] = {"vmpo": _vmpo}
+# by the `name` of conf/algo/*.yaml
+ALGORITHMS: dict[str, Callable[[Setting], Algorithm]] = {"vmpo": _vmpo}
 
 
 def command_range(config: DictConfig, skill: SkillModule, motions: MotionSet | None) -> CommandRange:
@@ -119,7 +122,8 @@ JUDGED = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
 
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
     """The whole run, into run.out. Returns the summary that goes into policy.json."""
-    assert run.out is not None  # the verb's kind says so
+    out = run.out
+    assert out is not None  # the verb's kind says so
     if run.device != "cpu":
         raise InputError(f"device={run.device}: reuse trains on the CPU only so far; use device=cpu")
     if config.task.name != "walk":
@@ -148,10 +152,11 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         net=build(HighLevelConfig, config.high_level),
         module=module_sha256(config.module),
     )
-    trainer = ALGORITHMS[config.algo.name](Setting(config, env, skill, policy, motions, run.seed))
-    total = max(1, math.ceil(config.steps / trainer.steps_per_iteration))
+    algorithm = ALGORITHMS[config.algo.name](Setting(config, env, skill, policy, motions, run.seed))
+    trainer, kept = algorithm.trainer, algorithm.kept
+    total = max(1, math.ceil((config.steps - algorithm.steps_before) / algorithm.steps_per_iteration))
 
-    folder, done = run.out / "checkpoints", None
+    folder, done = out / "checkpoints", None
     before: dict[str, Any]
     if run.resume is not None:
         done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
@@ -160,9 +165,9 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         trainer.load_state_dict(tensors)
         before, latest = values["before"], values["latest"]
     else:
-        before = {"random_latents": judge(None), "untrained": judge(trainer.policy)}
+        before = {"random_latents": judge(None), "untrained": judge(kept)}
         latest = before["untrained"]
-    log = RunLog(run.out, total, resume_after=done, console=console(stderr=True))
+    log = RunLog(out, total, resume_after=done, console=console(stderr=True))
     began, steps_before = time.perf_counter(), trainer.env_steps
 
     def keep() -> dict[str, Any]:
@@ -186,7 +191,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         }
         values = {"before": before, "latest": latest, "module_sha256": policy.contract.module_sha256}
         checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), values)
-        trainer.policy.save(run.out / "policy", training=summary)
+        kept.save(out / "policy", training=summary)
         return summary
 
     while trainer.iteration_count < total:
@@ -198,7 +203,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             )
         metrics = {f"collect_{k}" if k in JUDGED else k: v for k, v in metrics.items()}
         if count == 1 or count % trial.every == 0 or count == total:
-            latest = judge(trainer.policy)
+            latest = judge(kept)
             metrics |= {k: latest[k] for k in JUDGED}
         log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
         if count % config.checkpoint_every == 0 and count < total:
@@ -206,7 +211,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     summary = keep()
     log.close()
     summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
-    with atomic_path(run.out / "summary.json") as path:
+    with atomic_path(out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     return summary
 

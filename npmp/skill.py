@@ -88,6 +88,9 @@ class SkillModule(nn.Module):
         self.decoder = Decoder(observations, len(contract.joint_names), self.net)
         self.context_scale = Normalizer(contract.context_size)
         self.observation_scale = Normalizer(observations)
+        # per dimension, what 99 % of the latents seen in imitation stay within: the range a high-level policy keeps to
+        self.latent_range: Tensor
+        self.register_buffer("latent_range", torch.full((self.net.latent_dim,), 3.0))
 
     @property
     def robot(self) -> str:

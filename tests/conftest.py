@@ -14,6 +14,12 @@ os.environ.setdefault("MUJOCO_GL", "disable")
 import pytest
 from hypothesis import settings
 
+from mocap_data.store import MotionSet
+from mocap_data.synthetic import dog_gait
+from npmp import robots
+from npmp.robots import Robot
+from retarget import retarget_many
+
 # The same examples every time: a failure seen once is seen again. No time limit per example, machines differ.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")
@@ -27,3 +33,18 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def robot() -> Robot:
+    return robots.load("anymal_b")
+
+
+@pytest.fixture(scope="session")
+def motions(robot: Robot) -> MotionSet:
+    """Two seconds of generated trot and three of walk, retargeted: 100 and 150 frames at 50 Hz."""
+    clips = [
+        dog_gait("trot", speed_mps=1.0, duration_s=2.0),
+        dog_gait("walk", speed_mps=0.6, duration_s=3.0),
+    ]
+    return retarget_many(clips, robot)

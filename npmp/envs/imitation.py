@@ -16,6 +16,7 @@ from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
+from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene
 
@@ -83,6 +84,7 @@ class ImitationEnv:
         """Joints driven."""
         return len(self.home)
 
+    @serial_if_small()
     def reset(self, mask: Tensor | None = None, clip: Tensor | None = None, frame: Tensor | None = None) -> RobotState:
         """Start new episodes exactly on the reference.
 
@@ -99,8 +101,9 @@ class ImitationEnv:
             clip, frame = self.sampler.sample(len(ids), self.generator)
         self.clip[ids], self.frame[ids] = clip, frame
         self.last_frame[ids] = self.reference.last_frame(clip)
-        fresh = self.reference.state(frame)
-        qvel = torch.cat((self.reference.frames.root_vel_w[frame], fresh.root_ang, fresh.joint_vel), -1)
+        target = self.reference.at(frame)
+        fresh = self.reference.tracked(target)
+        qvel = torch.cat((target.root_vel_w, fresh.root_ang, fresh.joint_vel), -1)
         self.sim.set_state(ids, self._qpos[frame], qvel)
         if len(ids) == self.num_envs:
             self.state = fresh
@@ -108,6 +111,7 @@ class ImitationEnv:
             self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in zip(self.state, fresh, strict=True)))
         return self.state
 
+    @serial_if_small()
     def rejoin(self, mask: Tensor) -> None:
         """Let robots track from another random frame on, in the posture they are in.
 
@@ -140,6 +144,7 @@ class ImitationEnv:
         qvel[:, :3] = geometry.to_world(turn.to(torch.float64), qvel[:, :3])  # the angular part is in the root frame
         self.sim.qpos[ids], self.sim.qvel[ids] = qpos, qvel
 
+    @serial_if_small()
     def step(self, action: Tensor, free: Tensor | None = None) -> EnvStep:
         """One control step.
 
@@ -155,7 +160,7 @@ class ImitationEnv:
         poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
         c = self.config.reward
         error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
-        terms = rew.rewards(self.kinematics, state, poses, reference, error, self._appendages, c)
+        terms = rew.rewards(state, poses, reference, error, self._appendages, c)
         finite = torch.isfinite(error)  # a diverged simulation is a failure, not a crash
         lost, ended = error > c.termination_threshold, self.frame >= self.last_frame
         if free is None:

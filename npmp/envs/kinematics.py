@@ -17,10 +17,11 @@ from mocap_data.errors import InputError
 
 
 class BodyPoses(NamedTuple):
-    """World poses of all bodies but the world, in MuJoCo's order."""
+    """World poses of all bodies but the world, in MuJoCo's order, and of the whole."""
 
     position: Tensor  # (..., nbody, 3) [m]
     rotation: Tensor  # (..., nbody, 3, 3)
+    center_of_mass: Tensor  # (..., 3) [m]
 
 
 class Kinematics(nn.Module):
@@ -33,9 +34,8 @@ class Kinematics(nn.Module):
     _sine: Tensor
     _versine: Tensor
     _joint: Tensor
-    _order: Tensor
-    _share: Tensor
-    _moment: Tensor
+    _rows: Tensor
+    _mass: Tensor
 
     def __init__(self, model: mujoco.MjModel):
         """Read the tree from a compiled robot, without scenery.
@@ -67,35 +67,49 @@ class Kinematics(nn.Module):
             plain = len(above) == 1 or np.array_equal(choice, np.arange(len(above)))
             self.register_buffer(f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False)
         still, sine, versine, joint = _local_transforms(model, sequence[1:])
-        mass = model.body_mass[1:] / model.body_mass[1:].sum()
-        for name, value in {
-            "still": still, "sine": sine, "versine": versine, "share": mass, "moment": mass[:, None] * model.body_ipos[1:],
-        }.items():  # fmt: skip
+        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each output has its rows ...
+        source = np.arange(12 * nbody).reshape(nbody, 3, 4)[np.argsort(sequence)]
+        rows = np.concatenate([source[..., :3].ravel(), source[..., 3].ravel()])
+        # ... and how much of each is in the centre of mass: body b's is at its position + rotation @ ipos
+        share = model.body_mass[1:][sequence] / model.body_mass[1:].sum()
+        local = np.concatenate([model.body_ipos[1:][sequence], np.ones((nbody, 1))], 1)
+        mass = np.einsum("b,bk,ij->ibjk", share, local, np.eye(3)).reshape(3, 12 * nbody)
+        for name, value in {"still": still, "sine": sine, "versine": versine, "mass": mass}.items():
             self.register_buffer(f"_{name}", torch.tensor(value, dtype=torch.float32), persistent=False)
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
-        self.register_buffer("_order", torch.tensor(np.argsort(sequence)), persistent=False)
+        self.register_buffer("_rows", torch.tensor(rows), persistent=False)
+        self.num_bodies = nbody
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> BodyPoses:
         """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of all bodies."""
-        padded = nn.functional.pad(joint_pos, (0, 1))  # the zero after the hinges is the angle of welded bodies
-        angle = padded.index_select(-1, self._joint)[..., None, None]
-        # homogeneous transforms (..., nbody - 1, 4, 4) to the parents' frames
-        local = torch.addcmul(self._still, torch.sin(angle), self._sine)
+        batch = joint_pos.shape[:-1]
+        padded = nn.functional.pad(joint_pos.reshape(-1, joint_pos.shape[-1]), (0, 1))  # a welded body's angle is the zero
+        angle = padded.T.contiguous().index_select(0, self._joint)[:, None, None]
+        # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a few multiply-adds
+        # of long rows, which is faster than batched products of tiny matrices.
+        local = self._still + torch.sin(angle) * self._sine
         local = torch.addcmul(local, 1.0 - torch.cos(angle), self._versine)
-        world = [torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).unsqueeze(-3)]  # (..., bodies of the level, 3, 4)
+        root = torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).reshape(-1, 12).T.contiguous().view(1, 3, 4, -1)
+        world = [root]
         for level, bodies in enumerate(self._levels, 1):
             above, parents = world[-1], getattr(self, f"_parents_{level}")
             if parents is not None:
-                above = above.index_select(-3, parents)
-            world.append(above @ local[..., bodies, :, :])
-        poses = torch.cat(world, -3).index_select(-3, self._order)
-        return BodyPoses(poses[..., 3], poses[..., :3])
+                above = above.index_select(0, parents)
+            world.append(_compose(above, local[bodies]))
+        rows = torch.cat(world).flatten(0, 2)  # (12 bodies, n)
+        rows = torch.cat((rows.index_select(0, self._rows), self._mass @ rows))
+        nine, three = 9 * self.num_bodies, 3 * self.num_bodies
+        rotation, position, center = rows.T.contiguous().view(*batch, len(rows)).split((nine, three, 3), -1)
+        return BodyPoses(position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3)), center)
 
-    def center_of_mass(self, poses: BodyPoses) -> Tensor:
-        """Centre of mass of the whole robot in the world [m]: (..., 3)."""
-        return torch.einsum("...bi,b->...i", poses.position, self._share) + torch.einsum(
-            "...bij,bj->...i", poses.rotation, self._moment
-        )
+
+def _compose(outer: Tensor, inner: Tensor) -> Tensor:
+    """Product of rigid transforms [R | p], both (bodies or 1, 3, 4, n)."""
+    product = outer[:, :, 0, None] * inner[:, None, 0]
+    product = torch.addcmul(product, outer[:, :, 1, None], inner[:, None, 1])
+    product = torch.addcmul(product, outer[:, :, 2, None], inner[:, None, 2])
+    product[:, :, 3] += outer[:, :, 3]
+    return product
 
 
 def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
@@ -109,20 +123,21 @@ def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.nda
     That is Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the
     body's fixed rotation F and position p in its parent.
 
-    Returns: still, sine, versine (k, 4, 4) float64; joint (k,) index among the hinges, for a welded body the number of hinges.
+    Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index among the hinges, for a
+    welded body the number of hinges.
     """
-    still, sine, versine = (np.zeros((len(bodies), 4, 4)) for _ in range(3))
+    still, sine, versine = (np.zeros((len(bodies), 3, 4, 1)) for _ in range(3))
     joint = np.full(len(bodies), model.nq - 7)
     for i, b in enumerate(bodies + 1):
-        fixed = np.zeros(9)
-        mujoco.mju_quat2Mat(fixed, model.body_quat[b])
-        fixed = fixed.reshape(3, 3)
-        still[i, :3, :3], still[i, :3, 3], still[i, 3, 3] = fixed, model.body_pos[b], 1.0
+        flat = np.zeros(9)
+        mujoco.mju_quat2Mat(flat, model.body_quat[b])
+        fixed = flat.reshape(3, 3)
+        still[i, :, :3, 0], still[i, :, 3, 0] = fixed, model.body_pos[b]
         if model.body_jntnum[b]:
             j = model.body_jntadr[b]
             joint[i] = model.jnt_qposadr[j] - 7
             cross = np.cross(model.jnt_axis[j], np.eye(3)).T  # cross @ v = axis x v
             for turn, k in ((sine, cross), (versine, cross @ cross)):
-                turn[i, :3, :3] = fixed @ k
-                turn[i, :3, 3] = -fixed @ k @ model.jnt_pos[j]
+                turn[i, :, :3, 0] = fixed @ k
+                turn[i, :, 3, 0] = -fixed @ k @ model.jnt_pos[j]
     return still, sine, versine, joint

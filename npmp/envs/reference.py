@@ -71,7 +71,7 @@ class Reference:
             joint_vel=(joints[following] - joints[previous]) / self.dt,
             body_pos=poses.position,
             body_rot=poses.rotation,
-            center_of_mass=kinematics.center_of_mass(poses),
+            center_of_mass=poses.center_of_mass,
             feet=in_root_frame(poses, feet),
         )
         # one row per frame, so that whoever asks for some frames gathers once, not once a field
@@ -100,7 +100,8 @@ class Reference:
 
     def bodies(self, frame: Tensor) -> BodyPoses:
         """World poses of all bodies at global indices (...)."""
-        return BodyPoses(self.frames.body_pos[frame], self.frames.body_rot[frame])
+        f = self.at(frame)
+        return BodyPoses(f.body_pos, f.body_rot, f.center_of_mass)
 
     def last_frame(self, clip: Tensor) -> Tensor:
         """Global index of each clip's last frame."""
@@ -108,7 +109,10 @@ class Reference:
 
     def state(self, frame: Tensor) -> RobotState:
         """The state of a robot that has tracked the reference exactly up to a frame; its last setpoint is its joint position."""
-        f = self.at(frame)
+        return self.tracked(self.at(frame))
+
+    def tracked(self, f: ReferenceFrames) -> RobotState:
+        """The same from frames already gathered."""
         vertical = torch.zeros_like(f.root_pos)
         vertical[..., 2] = GRAVITY
         return RobotState(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from npmp import geometry
-from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
+from npmp.envs.kinematics import BodyPoses, in_root_frame
 from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
 
@@ -42,7 +42,6 @@ def tracking_error(poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFram
 
 
 def rewards(
-    kinematics: Kinematics,
     state: RobotState,
     poses: BodyPoses,
     reference: ReferenceFrames,
@@ -60,7 +59,7 @@ def rewards(
     Returns: (..., 5) in the order of REWARD_TERMS.
     """
     c = config
-    com = (kinematics.center_of_mass(poses) - reference.center_of_mass).square().sum(-1)
+    com = (poses.center_of_mass - reference.center_of_mass).square().sum(-1)
     velocity = (state.joint_vel - reference.joint_vel).square().sum(-1)
     ends = (in_root_frame(poses, appendages) - reference.feet).square().sum((-1, -2))
     # dm_control's distance of orientations is half the angle between them

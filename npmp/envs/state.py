@@ -63,15 +63,17 @@ class StepVelocity(NamedTuple):
 
 def differentiate(state: RobotState, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor, dt: float) -> StepVelocity:
     """The velocities that take a state to a pose in one control step of dt [s]."""
-    return _velocity(state, state.root_rot.transpose(-1, -2) @ root_rot, root_pos, joint_pos, dt)
+    return _velocity(state, root_pos, root_rot, joint_pos, dt)[0]
 
 
-def _velocity(state: RobotState, turn: Tensor, root_pos: Tensor, joint_pos: Tensor, dt: float) -> StepVelocity:
-    return StepVelocity(
-        geometry.to_local(state.root_rot, root_pos - state.root_pos) / dt,
-        geometry.log_so3(turn) / dt,
-        (joint_pos - state.joint_pos) / dt,
-    )
+def _velocity(
+    state: RobotState, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor, dt: float
+) -> tuple[StepVelocity, Tensor]:
+    """The velocities, and the turn (..., 3, 3) from the new root frame to the old."""
+    moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
+    local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
+    turn = local[..., :3]
+    return StepVelocity(local[..., 3] / dt, geometry.log_so3(turn) / dt, (joint_pos - state.joint_pos) / dt), turn
 
 
 def integrate(state: RobotState, velocity: StepVelocity, setpoint: Tensor, dt: float) -> RobotState:
@@ -92,8 +94,7 @@ def arrive(
 
     Equals `integrate(state, differentiate(state, pose), setpoint, dt)`, without the rounding of its pose.
     """
-    turn = state.root_rot.transpose(-1, -2) @ root_rot
-    velocity = _velocity(state, turn, root_pos, joint_pos, dt)
+    velocity, turn = _velocity(state, root_pos, root_rot, joint_pos, dt)
     return _successor(state, velocity, turn, (root_pos, root_rot, joint_pos), setpoint, dt)
 
 

@@ -2,8 +2,8 @@
 
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
-m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha and m near
-zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through z_{t-1}.
+m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha and m
+near zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through z_{t-1}.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ class HighLevelConfig:
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
     initial_std: float = 0.5  # of z_t, in the paper; the prior's step has 0.312 at alpha 0.95
-    latent_bound: float = 3.0  # |m| stays below: the range of latents in imitation is about three of the prior's deviations
 
     def __post_init__(self) -> None:
-        for name in ("input_width", "hidden_width", "lstm_width", "initial_std", "latent_bound"):
+        for name in ("input_width", "hidden_width", "lstm_width", "initial_std"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
@@ -59,18 +58,18 @@ class HighLevelNet(nn.Module):
         alpha: float,
         config: HighLevelConfig | None = None,
         *,
-        bound: Sequence[float] | None = None,
+        bound: Sequence[float] | float = 3.0,
     ):
         """Args:
         observations: width of the normalized observation, task included.
         alpha: correlation of the prior, where theta starts.
-        bound: limit on |m| per latent dimension; `config.latent_bound` for all by default.
+        bound: limit on |m|, of all latent dimensions or of each: the range of latents seen in imitation.
 
         Raises: ValueError unless 0 < alpha < 1 and the bounds are positive, one per dimension.
         """
         super().__init__()
         self.config = c = config or HighLevelConfig()
-        limits = torch.full((latent_dim,), c.latent_bound) if bound is None else torch.tensor(bound, dtype=torch.float32)
+        limits = torch.tensor([bound] * latent_dim if isinstance(bound, float) else bound, dtype=torch.float32)
         if not 0.0 < alpha < 1.0:
             raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
         if limits.shape != (latent_dim,) or not bool((limits > 0).all()):
@@ -100,7 +99,7 @@ class HighLevelNet(nn.Module):
         return self.body(self.norm(torch.cat((observation, z_prev.detach()), -1)))
 
     def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> LatentGaussian:
-        """The latent's distribution from `inputs` (..., hidden_width), the memory's output (..., lstm_width) and z_{t-1} (..., d)."""
+        """The latent's distribution. inputs (..., hidden_width), the memory's output (..., lstm_width), z_{t-1} (..., d)."""
         d = self.latent_dim
         raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
         theta = torch.sigmoid(raw_theta + self._theta_start)

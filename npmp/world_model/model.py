@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
 from npmp.envs.features import Normalizer, true_state
 from npmp.envs.state import RobotState, StepVelocity, integrate
-
-FILE = "world_model.safetensors"
-
 
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
@@ -31,7 +21,7 @@ class WorldModel(nn.Module):
         """home (nu,) joint angles of the home pose [rad]; dt control period [s]."""
         super().__init__()
         nu = len(home)
-        self.dt, self.hidden = dt, tuple(hidden)
+        self.dt = dt
         self.register_buffer("home", home.clone())
         self.inputs = Normalizer(13 + 4 * nu)
         self.changes = Normalizer(6 + nu)
@@ -76,28 +66,3 @@ class WorldModel(nn.Module):
             -1,
         )
         self.changes.fit(change, 0.02)
-
-    def save(self, folder: Path) -> None:
-        """Write `world_model.safetensors` into a folder: a start for what is learned in the same simulator later."""
-        tensors = {k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}
-        with atomic_path(folder / FILE) as path:
-            save_file(tensors, str(path), metadata={"hidden": json.dumps(self.hidden)})
-
-    @staticmethod
-    def load(folder: Path, dt: float) -> WorldModel | None:
-        """The world model in a folder, or None where there is none. dt: control period [s].
-
-        Raises: InputError when the file is damaged.
-        """
-        path = folder / FILE
-        if not path.is_file():
-            return None
-        try:
-            with safe_open(str(path), "pt") as file:
-                hidden = tuple(json.loads(file.metadata()["hidden"]))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            model = WorldModel(tensors["home"], dt, hidden)
-            model.load_state_dict(tensors)
-        except (SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"'{path}' is no world model: {str(error).splitlines()[0]}") from error
-        return model

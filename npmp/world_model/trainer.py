@@ -29,13 +29,13 @@ class WorldModelConfig(ModelFitConfig):
     replay_steps: int = 512  # control steps kept per robot
     warmup_steps: int = 64  # control steps collected before the first update, from which the scales are taken
     policy_updates: int = 4
-    policy_batch: int = 256
+    policy_batch: int = 128
     horizon: tuple[int, int] = (16, 24)
     policy_lr: tuple[float, float] = (5e-4, 5e-5)
     discount: float = 0.97
     action_noise: tuple[float, float] = (0.1, 0.05)  # [rad], in collection only
     noise_hold: float = 0.0  # correlation of the action noise from step to step
-    beta: tuple[float, float] = (1e-3, 1e-2)  # weight of the KL to the prior, summed over latent dimensions [1/nat]
+    beta: tuple[float, float] = (1e-3, 2e-2)  # weight of the KL to the prior, summed over latent dimensions [1/nat]
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
@@ -218,6 +218,14 @@ class WorldModelTrainer:
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }
+
+    def module(self) -> SkillModule:
+        """The averaged skill module, with the range of the latents that imitation has used lately."""
+        z = self.replay.floats["z"][: self.replay.filled]
+        tracked = (self.replay.last_frame > self.replay.frame)[: self.replay.filled] & ~self.replay.first[: self.replay.filled]
+        if tracked.any():
+            self.average.latent_range.copy_(torch.quantile(z[tracked][:100_000].abs(), 0.99, dim=0).clamp(min=0.1))
+        return self.average
 
     # --- checkpoints --------------------------------------------------------------------------------------------------------
 

@@ -211,7 +211,7 @@ def test_invalid_steps_have_no_influence():
     valid = torch.ones_like(rollout.resets)
     ended = rollout.terminated | rollout.truncated
     valid[1:] = ~ended[:-1]
-    inside = (valid[5] & ~ended[4]).nonzero()[0]
+    inside = (valid[4] & valid[5]).nonzero()[0]
     valid[5, inside] = False  # and one in the middle of an episode
     resets = rollout.resets.clone()
     resets[1:] |= ~valid[:-1]  # what follows a dead step starts afresh

@@ -72,7 +72,8 @@ def test_unroll_lstm_equals_unroll_of_the_cell_and_its_own_steps(seed):
     for t in range(T):
         output, state = unroll_lstm(cell, inputs[t : t + 1], state, resets[t : t + 1])
         outputs.append(output)
-    torch.testing.assert_close(whole, torch.cat(outputs))
+    assert torch.equal(whole, torch.cat(outputs))
+    assert all(torch.equal(a, b) for a, b in zip(whole_state, state, strict=True))
 
 
 def test_unroll_lstm_equals_torch_lstm_between_resets():

@@ -1,0 +1,47 @@
+"""How many threads the environments' small tensors deserve."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+import torch
+
+# Waking torch's threads takes some 50 us, and costs the physics' threads their cores while they wait for more: with
+# fewer robots than this, no operation on all their bodies takes as long on one thread.
+_WORTH_IT = 2048
+
+
+class _Many(Protocol):
+    num_envs: int
+
+
+Env = TypeVar("Env", bound=_Many)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def serial_if_small(
+    worth_it: int = _WORTH_IT,
+) -> Callable[[Callable[Concatenate[Env, P], R]], Callable[Concatenate[Env, P], R]]:
+    """Decorates an environment's method: torch runs on the calling thread alone where the robots are fewer than `worth_it`.
+
+    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out.
+    """
+
+    def decorate(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
+        @functools.wraps(method)
+        def run(self: Env, *args: P.args, **kwargs: P.kwargs) -> R:
+            threads = torch.get_num_threads()
+            if threads == 1 or self.num_envs >= worth_it:
+                return method(self, *args, **kwargs)
+            torch.set_num_threads(1)
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                torch.set_num_threads(threads)
+
+        return run
+
+    return decorate

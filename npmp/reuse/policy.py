@@ -1,0 +1,235 @@
+"""The high-level policy of a task: eq. 7's network, its input scales, and the contract under which it works.
+
+On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` (the contract): nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp.envs.features import Normalizer
+from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
+from npmp.rl import unroll_lstm
+from npmp.skill import SkillModule, _versions
+
+SCHEMA = "npmp-policy"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PolicyContract:
+    """What a user of a policy must know to run it; all of policy.json but the schema and its version."""
+
+    robot: str
+    task: str  # "walk"
+    module_sha256: str  # of the module.safetensors whose latents the policy commands; "" where it was never saved
+    latent_dim: int
+    alpha: float
+    observation: list[list[Any]]  # [name, width] in order, before normalization: the module's proprioception
+    command: list[str]  # names of the task's inputs
+    command_range: list[list[float]]  # [low, high] of each, as trained
+    net: dict[str, Any]
+    latent_bound: list[float]  # limit on |m| per dimension
+    versions: dict[str, str] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+class PolicyInput(NamedTuple):
+    """What the policy sees at a step, raw; leading shape (...). The command is the task's, in its own units."""
+
+    proprioception: Tensor  # (..., o) as `npmp.envs.features.proprioception`
+    command: Tensor  # (..., c)
+    z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
+
+
+def module_sha256(folder: str | Path) -> str:
+    """SHA-256 of a module's weights file: which module a policy belongs to.
+
+    Raises: InputError when the folder has none.
+    """
+    path = Path(folder) / "module.safetensors"
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing") from error
+
+
+class HighLevelPolicy(nn.Module):
+    """z_t from what the robot senses, the command and z_{t-1}. Stateless: the memory goes in and comes out.
+
+    `step` acts; calling the policy unrolls it over time, as `npmp.rl`'s learner wants it.
+    """
+
+    def __init__(self, contract: PolicyContract):
+        """Raises: InputError for a contract with impossible sizes."""
+        super().__init__()
+        self.contract = contract
+        observations = sum(width for _, width in contract.observation)
+        try:
+            self.net = HighLevelNet(
+                observations + len(contract.command),
+                contract.latent_dim,
+                contract.alpha,
+                HighLevelConfig(**contract.net),
+                bound=contract.latent_bound,
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(f"bad network settings in the policy's contract: {error}") from error
+        self.observation_scale = Normalizer(observations)
+        self.command_scale = Normalizer(len(contract.command))
+
+    @staticmethod
+    def for_skill(
+        skill: SkillModule,
+        *,
+        task: str,
+        command: tuple[str, ...],
+        command_range: tuple[tuple[float, float], ...],
+        net: HighLevelConfig | None = None,
+        module: str = "",
+        bound: list[float] | None = None,
+    ) -> HighLevelPolicy:
+        """An untrained policy over a module's latents, with the module's own input scales.
+
+        Args:
+          module: `module_sha256` of the module's folder.
+          bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in imitation.
+        """
+        net = net or HighLevelConfig()
+        policy = HighLevelPolicy(
+            PolicyContract(
+                robot=skill.robot,
+                task=task,
+                module_sha256=module,
+                latent_dim=skill.latent_dim,
+                alpha=skill.alpha,
+                observation=[list(entry) for entry in skill.contract.observation],
+                command=list(command),
+                command_range=[list(pair) for pair in command_range],
+                net=asdict(net),
+                latent_bound=bound or skill.latent_range.tolist(),
+            )
+        )
+        policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
+        center, half = command_scales(command_range)
+        policy.command_scale.mean.copy_(center)
+        policy.command_scale.std.copy_(half)
+        return policy
+
+    @property
+    def latent_dim(self) -> int:
+        """Dimension of the latent command."""
+        return self.contract.latent_dim
+
+    def initial_state(self, n: int) -> HighLevelState:
+        """Empty memory for n robots."""
+        return self.net.initial_state(n)
+
+    def observe(self, given: PolicyInput) -> Tensor:
+        """The network's scaled observation, (..., o + c)."""
+        return torch.cat((self.observation_scale(given.proprioception), self.command_scale(given.command)), -1)
+
+    def step(self, given: PolicyInput, state: HighLevelState) -> tuple[LatentGaussian, HighLevelState]:
+        """One step of n robots: the distribution of z_t, and the new memory."""
+        return self.net(self.observe(given), given.z_prev, state)
+
+    def forward(
+        self, observations: PolicyInput, state: HighLevelState, resets: Tensor
+    ) -> tuple[Tensor, Tensor, HighLevelState]:
+        """Unroll over time.
+
+        Args:
+          observations: [T, B, ...]. state: before the first step, [B, ...].
+          resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
+
+        Returns: mean and std [T, B, d], the memory after the last step.
+        """
+        x = self.net.inputs(self.observe(observations), observations.z_prev)
+        hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
+        out = self.net.output(x, hidden, observations.z_prev)
+        return out.mean, out.std, HighLevelState(*last)
+
+    # --- files ----------------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
+        """Write the folder. policy.json comes last, so a folder that has it is whole.
+
+        Raises: OSError when the folder cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"schema": SCHEMA, "version": VERSION, **asdict(self.contract), "versions": _versions()}
+        if training is not None:
+            content["training"] = training
+        with atomic_path(folder / "policy.safetensors") as path:
+            save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, str(path))
+        with atomic_path(folder / "policy.json") as path:
+            path.write_text(json.dumps(content, indent=2) + "\n")
+
+    @staticmethod
+    def load(
+        folder: str | Path, *, module: str | Path | None = None, device: str | torch.device = "cpu"
+    ) -> HighLevelPolicy:
+        """Read a policy folder. Nothing in it is executed.
+
+        Args:
+          module: the folder of the skill module it is to command; refused when it is not the one it was trained with.
+
+        Raises: InputError when a file is missing, damaged, of another version, does not fit the contract, or belongs to
+          another module.
+        """
+        folder = Path(folder)
+        description, weights = folder / "policy.json", folder / "policy.safetensors"
+        for path in (description, weights):
+            if not path.is_file():
+                raise InputError(f"no policy in '{folder}': '{path.name}' is missing")
+        try:
+            content = json.loads(description.read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"'{description}' is not valid JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise InputError(f"'{description}' does not describe a policy (schema '{SCHEMA}')")
+        if content.get("version") != VERSION:
+            raise InputError(f"'{description}' has version {content.get('version')}; this npmp reads version {VERSION}")
+        known = {f.name for f in fields(PolicyContract)}
+        if missing := [f for f in known - {"versions", "training"} if f not in content]:
+            raise InputError(f"'{description}' lacks {', '.join(sorted(missing))}")
+        policy = HighLevelPolicy(PolicyContract(**{k: v for k, v in content.items() if k in known}))
+        if module is not None:
+            policy.check_module(module)
+        try:
+            policy.load_state_dict(load_file(str(weights)))
+        except (SafetensorError, RuntimeError) as error:
+            raise InputError(f"'{weights}' does not fit its policy.json: {str(error).splitlines()[0]}") from error
+        return policy.to(device).eval()
+
+    def check_module(self, folder: str | Path) -> None:
+        """Refuse a module whose latents this policy has never seen.
+
+        Raises: InputError naming both modules' checksums.
+        """
+        found = module_sha256(folder)
+        if found != self.contract.module_sha256:
+            expected = self.contract.module_sha256
+            raise InputError(
+                f"the policy commands another skill module than '{folder}'"
+                f" (sha256 {expected[:12] or 'unknown'}..., found {found[:12]}...)"
+            )
+
+
+def command_scales(command_range: tuple[tuple[float, float], ...]) -> tuple[Tensor, Tensor]:
+    """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width below 0.1."""
+    bounds = torch.tensor(command_range)
+    return bounds.mean(-1), (0.5 * (bounds[:, 1] - bounds[:, 0])).clamp(min=0.1)

@@ -1,0 +1,248 @@
+"""Walking by command: the task's functions by hand, its command process by statistics, its episodes by what ends them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
+from npmp import envs, geometry, robots
+from npmp.envs.state import RobotState
+from npmp.envs.walking import (
+    WalkingConfig,
+    WalkingEnv,
+    as_command_range,
+    changed_command,
+    command_range_from_motions,
+    command_schedule,
+    draw_command,
+    heading_velocity,
+    tilted,
+    velocity_error,
+    velocity_reward,
+)
+
+RANGE = ((0.2, 1.0), (-0.3, 0.3), (-0.5, 1.5))
+
+
+@pytest.fixture(scope="module")
+def robot() -> robots.Robot:
+    return robots.load("anymal_b")
+
+
+def gliding(robot: robots.Robot, forward: float, lateral: float, yaw_rate: float, *, lift: float = 0.0) -> MotionSet:
+    """The home pose carried along at constant velocities in its heading frame, for two seconds at 50 Hz."""
+    frames, dt = 100, 0.02
+    yaw = 0.3 + yaw_rate * dt * np.arange(frames)
+    qpos = np.tile(robot.home_qpos, (frames, 1))
+    # constant velocity in the heading frame of the LATER frame of each pair
+    steps = np.stack((np.cos(yaw) * forward - np.sin(yaw) * lateral, np.sin(yaw) * forward + np.cos(yaw) * lateral), -1)
+    qpos[1:, :2] = np.cumsum(steps[1:] * dt, 0)
+    qpos[:, 2] += lift
+    qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
+    bodies = len(robot.body_names)
+    quat = np.zeros((frames, bodies, 4))
+    quat[..., 0] = 1.0
+    motion = ReferenceMotion("glide", qpos, np.zeros((frames, 18)), np.zeros((frames, bodies, 3)), quat, rate_hz=50.0)
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
+
+
+def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotState:
+    """A state of given world velocities."""
+    zeros = torch.zeros(12)
+    local = (geometry.to_local(rotation, v) for v in (linear_w, angular_w))
+    root_vel, root_ang = local
+    return RobotState(torch.zeros(3), rotation, zeros, root_vel, root_ang, zeros, torch.zeros(3), zeros)
+
+
+# --- pure functions -----------------------------------------------------------------------------------------------------------
+
+
+def test_reward_is_that_of_the_equation() -> None:
+    velocity = torch.tensor([[0.5, 0.1, 0.2], [1.0, 0.0, 0.0]])
+    command = torch.tensor([[0.3, 0.0, -0.2], [1.0, 0.0, 0.0]])
+    # differences 0.2, 0.1, 0.4: squares 0.04 + 0.01 + 0.16 = 0.21; exp(-0.21 / 0.5) = exp(-0.42)
+    torch.testing.assert_close(velocity_reward(velocity, command, 0.5), torch.tensor([math.exp(-0.42), 1.0]))
+    torch.testing.assert_close(velocity_error(velocity, command), torch.tensor([math.sqrt(0.21), 0.0]))
+
+
+def test_velocity_is_seen_from_the_heading_and_not_from_the_lean() -> None:
+    # facing +y (a quarter turn to the left), then nose down by 0.4 rad; moving along the world's y and falling
+    lean = geometry.exp_so3(torch.tensor([0.0, 0.4, 0.0]))
+    facing = geometry.yaw_matrix(torch.tensor(math.pi / 2))
+    state = state_with(facing @ lean, torch.tensor([-0.2, 0.7, -0.5]), torch.tensor([0.1, 0.2, 0.9]))
+    # forward is world y, left is world -x; the vertical velocity does not count; yaw is about the world's vertical
+    torch.testing.assert_close(heading_velocity(state), torch.tensor([0.7, 0.2, 0.9]), atol=1e-6, rtol=0)
+
+
+def test_tilt_counts_from_the_vertical_whatever_the_heading() -> None:
+    for degrees, expected in ((44.0, False), (46.0, True), (179.0, True)):
+        turn = geometry.exp_so3(torch.tensor([0.0, math.radians(degrees), 0.0]))
+        state = state_with(geometry.yaw_matrix(torch.tensor(1.0)) @ turn, torch.zeros(3), torch.zeros(3))
+        assert bool(tilted(state, 45.0)) is expected
+
+
+def test_command_process_by_hand() -> None:
+    x = torch.tensor([0.5, 0.1, -0.2]).expand(3, 3)
+    y = torch.tensor([0.9, -0.3, 1.2]).expand(3, 3)
+    w = torch.tensor([[False] * 3, [True] * 3, [True] * 3])
+    z = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
+    # w = 0 keeps x; w = z = 1 takes y; z = 0 is zero, or the end of the range nearest to it (0.2 for the forward velocity)
+    expected = torch.tensor([[0.5, 0.1, -0.2], [0.9, -0.3, 1.2], [0.2, 0.0, 0.0]])
+    torch.testing.assert_close(changed_command(x, y, w, z, RANGE), expected)
+    # with a symmetric range it is the paper's x - w (x - y z)
+    symmetric = ((-1.0, 1.0),) * 3
+    wf, zf = w.float(), z.float()
+    torch.testing.assert_close(changed_command(x, y, w, z, symmetric), x - wf * (x - y * zf))
+
+
+def test_command_process_has_the_statistics_it_was_given() -> None:
+    config = WalkingConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
+    generator = torch.Generator().manual_seed(0)
+    n = 40_000
+    marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
+    new = draw_command(marker, config, generator)
+    kept = (new == 7.0).float().mean(0)
+    torch.testing.assert_close(kept, torch.full((3,), 0.5), atol=0.015, rtol=0)  # 6 deviations of a mean of 40,000
+    fresh = draw_command(marker, config, generator, change=1.0)
+    low, high = torch.tensor(RANGE).T
+    assert bool(((fresh >= low) & (fresh <= high)).all())
+    silent = (fresh == torch.tensor([0.2, 0.0, 0.0])).float().mean(0)
+    torch.testing.assert_close(silent, torch.tensor([0.1, 0.75, 0.5]), atol=0.015, rtol=0)
+    active = fresh[:, 2][fresh[:, 2] != 0.0]
+    assert active.mean().item() == pytest.approx(0.5, abs=0.02)  # the middle of (-0.5, 1.5)
+    assert active.std().item() == pytest.approx(2.0 / math.sqrt(12.0), abs=0.02)  # of a uniform distribution
+
+
+def test_schedule_changes_only_at_whole_periods() -> None:
+    config = WalkingConfig(command_range=RANGE, command_period_s=0.2)
+    commands = command_schedule(config, 50, 35, 0.02, torch.Generator().manual_seed(1))
+    assert commands.shape == (35, 50, 3)
+    changed = (commands[1:] != commands[:-1]).any(-1).any(-1)
+    assert torch.nonzero(changed).squeeze(-1).tolist() == [9, 19, 29]
+
+
+def test_command_range_covers_what_the_motions_do(robot: robots.Robot) -> None:
+    found = command_range_from_motions(gliding(robot, 0.6, -0.1, 0.8))
+    for (low, high), true in zip(found, (0.6, -0.1, 0.8), strict=True):
+        assert low == pytest.approx(true, abs=1e-3)
+        assert high == pytest.approx(true, abs=1e-3)
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="low <= high"):
+        WalkingConfig(command_range=((1.0, 0.0), (0.0, 0.0), (0.0, 0.0)))
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        WalkingConfig(command_nonzero=(0.9, 0.25, 1.5))
+    with pytest.raises(InputError, match="three pairs"):
+        as_command_range([[0.0, 1.0], [0.0, 1.0]])
+
+
+# --- the environment ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) -> None:
+    env = WalkingEnv(robot, 4, config=WalkingConfig(num_threads=1))
+    for _ in range(25):
+        step = env.step(torch.zeros(4, 12))
+        assert not step.terminated.any()
+    assert step.rewards.shape == (4, 1)
+    assert bool((heading_velocity(step.state).abs() < 0.05).all())
+    torch.testing.assert_close(step.error, torch.linalg.vector_norm(heading_velocity(step.state) - env.command, dim=-1))
+
+
+def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
+    env = WalkingEnv(robot, 3, config=WalkingConfig(num_threads=1, episode_s=2.0))
+    env.age = torch.tensor([0, 98, 98])  # the second and third have two steps left
+    limp = torch.zeros(3, 12)
+    limp[2, 1::3], limp[2, 2::3] = 1.2, -2.2  # the third folds its legs up and drops on its belly
+    fell, timed_out = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
+    for t in range(60):
+        step = env.step(limp)
+        assert not (step.terminated & step.truncated).any()
+        if t == 1:
+            assert step.truncated.tolist() == [False, True, True]
+        fell |= step.terminated
+        timed_out |= step.truncated
+    assert fell.tolist() == [False, False, True]
+
+
+def test_a_diverged_robot_fails_without_taking_others_along(robot: robots.Robot) -> None:
+    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1))
+    env.state = env.state._replace(root_pos=torch.tensor([[math.nan] * 3, [0.0, 0.0, 0.5]]))
+    step = env.step(torch.zeros(2, 12))
+    assert step.terminated.tolist() == [True, False]
+    assert bool(torch.isfinite(step.rewards).all())
+    env.reset(step.terminated)
+    assert bool(torch.isfinite(env.state.pack()).all())
+    assert not env.step(torch.zeros(2, 12)).terminated.any()
+
+
+def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
+    config = WalkingConfig(num_threads=1, reference_starts=1.0)
+    env = WalkingEnv(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), config=config)
+    # the reference floats 12 cm above the floor; its home pose stands at the home pose's height
+    torch.testing.assert_close(env.state.root_pos[:, 2], torch.full((8,), float(robot.home_qpos[2])), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        heading_velocity(env.state), torch.tensor([[0.6, 0.0, 0.5]]).expand(8, 3), atol=1e-3, rtol=0
+    )
+    assert not env.step(torch.zeros(8, 12)).terminated.any()
+    mixed = WalkingEnv(robot, 200, motions=gliding(robot, 0.6, 0.0, 0.5), config=WalkingConfig(num_threads=1))
+    moving = (heading_velocity(mixed.state)[:, 0] > 0.3).float().mean().item()
+    assert moving == pytest.approx(0.5, abs=0.15)
+
+
+def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots.Robot) -> None:
+    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1, command_change=1.0, command_nonzero=(1.0, 1.0, 1.0)))
+    env.command_left = torch.tensor([1, 5])
+    before = env.command.clone()
+    step = env.step(torch.zeros(2, 12))
+    torch.testing.assert_close(step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5))
+    assert (env.command != before).any(-1).tolist() == [True, False]
+    assert env.command_left.tolist() == [150, 4]
+
+
+def test_episodes_do_not_end_together(robot: robots.Robot) -> None:
+    env = WalkingEnv(robot, 64, config=WalkingConfig(num_threads=1))
+    assert len(set(env.age.tolist())) > 50
+
+
+def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
+    config = WalkingConfig(num_threads=1, command_period_s=0.1, episode_s=0.2)
+    motions = gliding(robot, 0.4, 0.0, 0.0)
+
+    def run(env: WalkingEnv, steps: int) -> list[Tensor]:
+        seen = []
+        for t in range(steps):
+            step = env.step(0.3 * torch.sin(torch.arange(5 * 12) + float(t)).view(5, 12))
+            env.reset(step.terminated | step.truncated)
+            seen += [env.state.pack(), env.command, step.rewards]
+        return seen
+
+    first = WalkingEnv(robot, 5, motions=motions, config=config)
+    run(first, 7)
+    kept = {k: v.clone() for k, v in first.state_dict().items()}
+    other = WalkingEnv(robot, 5, motions=motions, seed=9, config=config)
+    other.load_state_dict(kept)
+    assert all(torch.equal(a, b) for a, b in zip(run(first, 12), run(other, 12), strict=True))
+
+
+def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
+    env = envs.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
+    assert isinstance(env, WalkingEnv) and env.config.phi == 0.2 and env.num_envs == 2
+    with pytest.raises(InputError, match="no task 'swim'; there are: imitation, walk"):
+        envs.make("swim", robot=robot)
+    with pytest.raises(InputError, match="no robot 'anymal_x'"):
+        envs.make("walk", robot="anymal_x")
+    with pytest.raises(InputError, match="CPU only so far"):
+        envs.make("walk", robot=robot, device="cuda")
+    with pytest.raises(InputError, match="no option 'speed'"):
+        envs.make("walk", robot=robot, speed=1.0)
+    with pytest.raises(InputError, match="needs data"):
+        envs.make("imitation", robot=robot)

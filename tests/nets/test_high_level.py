@@ -1,0 +1,77 @@
+"""Eq. 7: starts as the prior, mixes as written, keeps its gradients to itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from npmp.nets.high_level import HighLevelConfig, HighLevelCritic, HighLevelNet
+from npmp.nets.prior import prior_std
+
+SMALL = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+
+
+def net(bound: float = 3.0, std: float = 0.5) -> HighLevelNet:
+    torch.manual_seed(0)
+    return HighLevelNet(5, 3, 0.95, dataclasses.replace(SMALL, initial_std=std), bound=bound)
+
+
+def test_starts_at_the_prior() -> None:
+    policy = net(std=prior_std(0.95))
+    observation, z = torch.randn(64, 5), torch.randn(64, 3)
+    latent, _ = policy(observation, z, policy.initial_state(64))
+    # theta = alpha, m = 0, up to the small random head
+    torch.testing.assert_close(latent.theta, torch.full((64, 1), 0.95), atol=2e-3, rtol=0)
+    torch.testing.assert_close(latent.mean, 0.95 * z, atol=1e-2, rtol=0)
+    torch.testing.assert_close(latent.std, torch.full((64, 3), 0.31225), atol=1e-2, rtol=0)
+    assert HighLevelConfig().initial_std == 0.5  # the paper's
+
+
+def test_mixes_previous_latent_and_target_as_in_the_equation() -> None:
+    policy = net(bound=2.0)
+    with torch.no_grad():
+        policy.head.weight.zero_()
+        # m = 2 tanh(1 / 2) = 0.924234; std = 0.5 exp(3 tanh(0.3 / 3)); theta = sigmoid(log(0.95 / 0.05) - log(19)) = 1/2
+        policy.head.bias.copy_(torch.tensor([1.0] * 3 + [0.3] * 3 + [-2.9444390]))
+    z = torch.tensor([[1.0, -1.0, 0.0]])
+    latent, _ = policy(torch.zeros(1, 5), z, policy.initial_state(1))
+    torch.testing.assert_close(latent.theta, torch.tensor([[0.5]]))
+    torch.testing.assert_close(latent.mean, 0.5 * z + 0.5 * 0.9242343)
+    torch.testing.assert_close(latent.std, torch.full((1, 3), 0.5 * 2.718281828 ** (3 * 0.0996680)))
+
+
+def test_the_target_stays_in_the_range_of_imitated_latents() -> None:
+    policy = HighLevelNet(5, 3, 0.95, SMALL, bound=[0.5, 1.0, 4.0])
+    with torch.no_grad():
+        policy.head.bias.copy_(torch.tensor([1e3] * 3 + [0.0] * 3 + [-1e3]))  # theta 0: the mean is m
+    latent, _ = policy(torch.zeros(1, 5), torch.zeros(1, 3), policy.initial_state(1))
+    torch.testing.assert_close(latent.mean, torch.tensor([[0.5, 1.0, 4.0]]))
+    with pytest.raises(ValueError, match="3 positive numbers"):
+        HighLevelNet(5, 3, 0.95, SMALL, bound=[1.0, -1.0, 1.0])
+
+
+def test_no_gradient_through_the_previous_latent() -> None:
+    policy = net()
+    z = torch.randn(4, 3, requires_grad=True)
+    observation = torch.randn(4, 5, requires_grad=True)
+    latent, _ = policy(observation, z, policy.initial_state(4))
+    (latent.mean.sum() + latent.std.sum()).backward()
+    assert z.grad is None
+    assert observation.grad is not None and policy.head.weight.grad is not None
+
+
+def test_keeps_no_state_of_its_own() -> None:
+    policy = net()
+    observation, z = torch.randn(4, 5), torch.randn(4, 3)
+    first, after = policy(observation, z, policy.initial_state(4))
+    policy(torch.randn(4, 5), z, after)
+    again, _ = policy(observation, z, policy.initial_state(4))
+    assert torch.equal(first.mean, again.mean)
+
+
+def test_critic_has_a_value_per_objective_at_any_leading_shape() -> None:
+    critic = HighLevelCritic(6, (8, 8), objectives=3)
+    assert critic(torch.randn(7, 2, 6)).shape == (7, 2, 3)
+    assert critic.value_head.out_features == 3

@@ -1,0 +1,51 @@
+"""A small untrained skill module, for everything that commands one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npmp import robots
+from npmp.envs.features import true_state
+from npmp.envs.walking import COMMAND_NAMES, WalkingConfig, WalkingEnv
+from npmp.nets import NetConfig
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy
+from npmp.robots import Robot
+from npmp.skill import SkillContract, SkillModule
+
+
+@pytest.fixture(scope="session")
+def robot() -> Robot:
+    return robots.load("anymal_b")
+
+
+@pytest.fixture(scope="session")
+def walking() -> WalkingConfig:
+    """Short episodes, so that a tiny run meets their ends."""
+    return WalkingConfig(num_threads=1, episode_s=0.3, command_period_s=0.1)
+
+
+@pytest.fixture(scope="session")
+def skill(robot: Robot, walking: WalkingConfig) -> SkillModule:
+    torch.manual_seed(0)
+    env = WalkingEnv(robot, 1, config=walking)
+    context = 10 + true_state(env.state, env.home).shape[-1]
+    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
+    module = SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5))
+    # an untrained decoder hardly moves the robot; this one does something with its latent
+    torch.nn.init.normal_(module.decoder.head.weight, std=0.5)
+    return module.requires_grad_(False)
+
+
+@pytest.fixture
+def policy(skill: SkillModule, walking: WalkingConfig) -> HighLevelPolicy:
+    torch.manual_seed(1)
+    return HighLevelPolicy.for_skill(
+        skill,
+        task="walk",
+        command=COMMAND_NAMES,
+        command_range=walking.command_range,
+        net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8),
+        module="0" * 64,
+    )

@@ -1,0 +1,121 @@
+"""Collection in latent space: what is stored is what happened; runs repeat and resume to the bit."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from mocap_data.errors import InputError
+from npmp.envs.walking import WalkingConfig, WalkingEnv
+from npmp.reuse import HighLevelPolicy, PolicyInput, VMPOTrainer, VMPOTrainerConfig
+from npmp.rl import VMPOConfig
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+
+LEARNER = VMPOConfig(objectives=("velocity",), target_period=2, learning_rate=1e-3, regularizer_weight=0.01)
+
+
+def trainer(robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy, seed: int = 0) -> VMPOTrainer:
+    env = WalkingEnv(robot, 6, seed=seed, config=walking)
+    config = VMPOTrainerConfig(unroll=9, critic_hidden=(16, 16), learner=LEARNER)
+    return VMPOTrainer(env, skill, copy.deepcopy(policy), config, seed=seed)
+
+
+def test_a_rollout_is_consistent(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    run.collect()
+    rollout, _ = run.collect()
+    seen = rollout.observations
+    assert isinstance(seen, PolicyInput)
+    ended = rollout.terminated | rollout.truncated
+    assert bool(ended.any()) and not bool((rollout.terminated & rollout.truncated).any())
+    # an episode's first step follows an episode's last one, with an empty previous latent; elsewhere it is the last action
+    assert torch.equal(rollout.resets[1:], ended[:-1])
+    assert bool((seen.z_prev[rollout.resets] == 0).all())
+    goes_on = ~ended[:-1]
+    assert torch.equal(seen.z_prev[1:][goes_on], rollout.actions[:-1][goes_on])
+    # the true successor: the next row where the episode goes on, something else where it was reset
+    following, critic = rollout.next_observations[:-1], rollout.critic_observations[1:]
+    assert torch.equal(following[goes_on], critic[goes_on])
+    assert not torch.equal(following[~goes_on], critic[~goes_on])
+    # the learner, re-running the acting network from the stored state across resets, finds the same densities
+    mean, std, _ = run.learner.target_policy(seen, rollout.initial_state, rollout.resets)
+    log_prob = Normal(mean, std).log_prob(rollout.actions).sum(-1)
+    torch.testing.assert_close(log_prob, rollout.behaviour_log_prob, atol=1e-4, rtol=1e-4)
+
+
+def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    # the first robot is on its back after the first step, the second runs out of time; both are reset at once
+    run.env.age[:] = 0
+    run.env.age[1] = 14
+    over = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
+    run.env.sim.qpos[0, 2:7] = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    run.env.state.root_rot[0] = over
+    rollout, _ = run.collect()
+    assert rollout.terminated[0].tolist() == [True] + [False] * 5
+    assert rollout.truncated[0].tolist() == [False, True] + [False] * 4
+    height = rollout.next_observations[0, :, 0]
+    assert height[0].item() == pytest.approx(1.0, abs=0.05)  # where it fell, not where it was put back
+    values = run.learner.values(rollout.critic_observations) + 5.0  # any values: what counts is where they are used
+    targets = run.learner._targets(rollout, values, torch.ones_like(rollout.resets))
+    successor = run.learner.values(rollout.next_observations)[0, :, 0]
+    torch.testing.assert_close(targets[0, 0, 0], rollout.rewards[0, 0, 0])
+    torch.testing.assert_close(targets[0, 1, 0], rollout.rewards[0, 1, 0] + 0.95 * successor[1])
+
+
+def test_the_penalty_is_the_kl_to_the_prior(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    rollout, _ = run.collect()
+    mean, std, _ = policy(rollout.observations, rollout.initial_state, rollout.resets)
+    prior = Normal(0.95 * rollout.observations.z_prev, (1 - 0.95**2) ** 0.5)
+    torch.testing.assert_close(run._kl_to_prior(rollout, mean, std), kl_divergence(Normal(mean, std), prior).sum(-1))
+
+
+def test_the_decoder_stays_as_it_is_and_the_policy_does_not(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    metrics = [run.iteration(0.0) for _ in range(3)]
+    for name, value in skill.state_dict().items():
+        assert torch.equal(run.skill.state_dict()[name], value)
+    assert any(not torch.equal(a, b) for a, b in zip(run.policy.parameters(), policy.parameters(), strict=True))
+    assert run.env_steps == 3 * 9 * 6 and run.iteration_count == 3
+    assert all(name in metrics[0] for name in ("reward", "velocity_error", "kl", "entropy", "temperature_velocity"))
+    assert [list(m) for m in metrics] == [list(metrics[0])] * 3  # the same columns every time
+
+
+def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninterrupted_one(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    whole = trainer(robot, walking, skill, policy)
+    expected = [whole.iteration(0.0) for _ in range(5)]
+    first = trainer(robot, walking, skill, policy)
+    assert [first.iteration(0.0) for _ in range(3)] == expected[:3]
+    kept = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    second = trainer(robot, walking, skill, policy, seed=8)
+    second.load_state_dict(kept)
+    assert [second.iteration(0.0) for _ in range(2)] == expected[3:]
+    for a, b in zip(whole.policy.parameters(), second.policy.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_does_not_fit_is_refused(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    with pytest.raises(InputError, match="another kind of run"):
+        run.load_state_dict({**run.state_dict(), "z": torch.zeros(2, 4)})
+    env = WalkingEnv(robot, 2, config=walking)
+    config = VMPOTrainerConfig(learner=VMPOConfig(objectives=("speed",)))
+    with pytest.raises(InputError, match="objectives"):
+        VMPOTrainer(env, skill, policy, config)
