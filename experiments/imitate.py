@@ -81,16 +81,16 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     out, done = run.out, None
     folder = out / "checkpoints"
     before: dict[str, float]
+    latest: dict[str, float]
     if run.resume is not None:
         done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
         trainer.load_state_dict(tensors)
-        before = values["before"]
+        before, latest = values["before"], values.get("latest", values["before"])
     else:
-        before = judge(trainer.average)
+        before = latest = judge(trainer.average)
         trainer.warm_up()
     log = RunLog(out, total, resume_after=done, console=console(stderr=True))
     began, steps_before = time.perf_counter(), trainer.env_steps
-    latest = dict(before)
 
     def keep() -> dict[str, Any]:
         """Checkpoint, and the module as it is now."""
@@ -106,7 +106,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "before": before,
             "after": latest,
         }
-        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), {"before": before})
+        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), {"before": before, "latest": latest})
         trainer.module().save(out / "module", training=summary)
         return summary
 

@@ -5,19 +5,16 @@ On disk a folder of `module.safetensors` (weights and normalizers) and `module.j
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from npmp import artifact
 from npmp.envs.features import Normalizer, proprioception_layout
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
@@ -81,12 +78,13 @@ class SkillModule(nn.Module):
         self.contract = contract
         try:
             self.net = NetConfig(**contract.net)
+            observations = sum(int(width) for _, width in contract.observation)
+            actions, context = len(contract.joint_names), int(contract.context_size)
         except (TypeError, ValueError) as error:
             raise InputError(f"bad network sizes in the module's contract: {error}") from error
-        observations = sum(width for _, width in contract.observation)
-        self.encoder = Encoder(contract.context_size, self.net)
-        self.decoder = Decoder(observations, len(contract.joint_names), self.net)
-        self.context_scale = Normalizer(contract.context_size)
+        self.encoder = Encoder(context, self.net)
+        self.decoder = Decoder(observations, actions, self.net)
+        self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
         # per dimension, what 99 % of the latents seen in imitation stay within: the range a high-level policy keeps to
         self.latent_range: Tensor
@@ -120,19 +118,12 @@ class SkillModule(nn.Module):
         return self.decoder(z, self.observation_scale(proprioception), state)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
-        """Write the folder. module.json comes last, so a folder that has it is whole.
+        """Write the folder, atomically file by file.
 
         Raises: OSError when the folder cannot be written.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {"schema": SCHEMA, "version": VERSION, **asdict(self.contract), "versions": _versions()}
-        if training is not None:
-            content["training"] = training
-        with atomic_path(folder / "module.safetensors") as path:
-            save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, str(path))
-        with atomic_path(folder / "module.json") as path:
-            path.write_text(json.dumps(content, indent=2) + "\n")
+        content = asdict(self.contract) | ({} if training is None else {"training": training})
+        artifact.write(Path(folder), "module", SCHEMA, VERSION, content, self.state_dict())
 
     @staticmethod
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
@@ -141,27 +132,16 @@ class SkillModule(nn.Module):
         Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
         """
         folder = Path(folder)
-        description, weights = folder / "module.json", folder / "module.safetensors"
-        for path in (description, weights):
-            if not path.is_file():
-                raise InputError(f"no skill module in '{folder}': '{path.name}' is missing")
-        try:
-            content = json.loads(description.read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"'{description}' is not valid JSON: {error}") from error
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"'{description}' does not describe a skill module (schema '{SCHEMA}')")
-        if content.get("version") != VERSION:
-            raise InputError(f"'{description}' has version {content.get('version')}; this npmp reads version {VERSION}")
         known = {f.name for f in fields(SkillContract)}
-        missing = [f for f in known - {"versions", "training"} if f not in content]
-        if missing:
-            raise InputError(f"'{description}' lacks {', '.join(sorted(missing))}")
+        content, tensors = artifact.read(
+            folder, "module", "skill module", SCHEMA, VERSION, known - {"versions", "training"}
+        )
         module = SkillModule(SkillContract(**{k: v for k, v in content.items() if k in known}))
         try:
-            module.load_state_dict(load_file(str(weights)))
-        except (SafetensorError, RuntimeError) as error:
-            raise InputError(f"'{weights}' does not fit its module.json: {str(error).splitlines()[0]}") from error
+            module.load_state_dict(tensors)
+        except RuntimeError as error:
+            message = str(error).splitlines()[-1].strip()
+            raise InputError(f"'{folder / 'module.safetensors'}' does not fit its module.json: {message}") from error
         return module.to(device).eval()
 
     def check_robot(self, robot: Robot) -> None:
@@ -176,15 +156,3 @@ class SkillModule(nn.Module):
         if robot.model_sha256 != self.contract.model_sha256:
             raise InputError(f"the module was trained on another model of '{robot.name}' (model_sha256 differs)")
 
-
-def _versions() -> dict[str, str]:
-    """Versions of what a module's behaviour rests on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("npmp", "torch", "mujoco", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a source tree that is not installed
-            found[name] = "unknown"
-    return found

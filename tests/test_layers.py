@@ -28,11 +28,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.checkpoint", "npmp.sim"),
     ),
     "npmp.checkpoint": ("mocap_data",),
-    "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.checkpoint"),
+    "npmp.artifact": ("mocap_data",),
+    "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
-        *("npmp.skill", "npmp.checkpoint", "npmp.rollout"),
+        *("npmp.skill", "npmp.checkpoint", "npmp.rollout", "npmp.artifact"),
     ),
     "experiments": ("mocap_data", "npmp", "retarget"),
 }

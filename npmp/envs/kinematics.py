@@ -83,8 +83,8 @@ class Kinematics(nn.Module):
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> BodyPoses:
         """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of all bodies."""
         batch = joint_pos.shape[:-1]
-        padded = nn.functional.pad(joint_pos.reshape(-1, joint_pos.shape[-1]), (0, 1))  # a welded body's angle is the zero
-        angle = padded.T.contiguous().index_select(0, self._joint)[:, None, None]
+        padded = nn.functional.pad(joint_pos, (0, 1))  # a welded body's angle is the added zero
+        angle = padded.reshape(-1, padded.shape[-1]).T.contiguous().index_select(0, self._joint)[:, None, None]
         # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a few multiply-adds
         # of long rows, which is faster than batched products of tiny matrices.
         local = self._still + torch.sin(angle) * self._sine

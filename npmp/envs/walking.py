@@ -168,7 +168,7 @@ class WalkingEnv:
     Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
     The caller resets finished robots: `step`, look at the result, then `reset(done)`. A step is judged by the command in force
     before it, `command` (n, 3); where a change is due it comes after, so that `state` and `command` are what the next decision
-    sees. Whoever runs a trial with commands of its own writes `command` before each step.
+    sees.
     """
 
     objectives = ("velocity",)

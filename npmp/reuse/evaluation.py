@@ -70,7 +70,8 @@ def evaluate_walking(
 
     Args:
       policy: acts by the mean of z_t; None draws latents from the AR(1) prior instead, the baseline of random skills.
-      env: is reset first, and left wherever the trial ends; its own commands are not used. Its generator is reseeded.
+      env: is reset first, and left wherever the trial ends; its own commands and rewards play no part. Its generator is
+        reseeded.
       commands: (T, num_envs, 3); drawn from the environment's command process by default.
       seed: of commands, starts and random latents. The same seed gives every policy the same commands and first starts.
     """
@@ -85,7 +86,6 @@ def evaluate_walking(
     thought = None if policy is None else policy.initial_state(env.num_envs)
     achieved, fell, qpos = [], [], [env.sim.qpos[0].clone()]
     for command in commands:
-        env.command = command
         observed = proprioception(env.state, env.home)
         if policy is None or thought is None:
             z = sample_prior(z, skill.alpha, generator)

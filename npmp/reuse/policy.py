@@ -5,23 +5,19 @@ On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from npmp import artifact
 from npmp.envs.features import Normalizer
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
 from npmp.rl import unroll_lstm
-from npmp.skill import SkillModule, _versions
+from npmp.skill import SkillModule
 
 SCHEMA = "npmp-policy"
 VERSION = 1
@@ -60,8 +56,7 @@ def module_sha256(folder: str | Path) -> str:
     """
     path = Path(folder) / "module.safetensors"
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return artifact.sha256(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing") from error
 
@@ -76,8 +71,8 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
-        observations = sum(width for _, width in contract.observation)
         try:
+            observations = sum(int(width) for _, width in contract.observation)
             self.net = HighLevelNet(
                 observations + len(contract.command),
                 contract.latent_dim,
@@ -164,19 +159,12 @@ class HighLevelPolicy(nn.Module):
     # --- files ----------------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
-        """Write the folder. policy.json comes last, so a folder that has it is whole.
+        """Write the folder, atomically file by file.
 
         Raises: OSError when the folder cannot be written.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {"schema": SCHEMA, "version": VERSION, **asdict(self.contract), "versions": _versions()}
-        if training is not None:
-            content["training"] = training
-        with atomic_path(folder / "policy.safetensors") as path:
-            save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, str(path))
-        with atomic_path(folder / "policy.json") as path:
-            path.write_text(json.dumps(content, indent=2) + "\n")
+        content = asdict(self.contract) | ({} if training is None else {"training": training})
+        artifact.write(Path(folder), "policy", SCHEMA, VERSION, content, self.state_dict())
 
     @staticmethod
     def load(
@@ -191,28 +179,16 @@ class HighLevelPolicy(nn.Module):
           another module.
         """
         folder = Path(folder)
-        description, weights = folder / "policy.json", folder / "policy.safetensors"
-        for path in (description, weights):
-            if not path.is_file():
-                raise InputError(f"no policy in '{folder}': '{path.name}' is missing")
-        try:
-            content = json.loads(description.read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"'{description}' is not valid JSON: {error}") from error
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"'{description}' does not describe a policy (schema '{SCHEMA}')")
-        if content.get("version") != VERSION:
-            raise InputError(f"'{description}' has version {content.get('version')}; this npmp reads version {VERSION}")
         known = {f.name for f in fields(PolicyContract)}
-        if missing := [f for f in known - {"versions", "training"} if f not in content]:
-            raise InputError(f"'{description}' lacks {', '.join(sorted(missing))}")
+        content, tensors = artifact.read(folder, "policy", "policy", SCHEMA, VERSION, known - {"versions", "training"})
         policy = HighLevelPolicy(PolicyContract(**{k: v for k, v in content.items() if k in known}))
         if module is not None:
             policy.check_module(module)
         try:
-            policy.load_state_dict(load_file(str(weights)))
-        except (SafetensorError, RuntimeError) as error:
-            raise InputError(f"'{weights}' does not fit its policy.json: {str(error).splitlines()[0]}") from error
+            policy.load_state_dict(tensors)
+        except RuntimeError as error:
+            message = str(error).splitlines()[-1].strip()
+            raise InputError(f"'{folder / 'policy.safetensors'}' does not fit its policy.json: {message}") from error
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:

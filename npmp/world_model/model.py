@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from npmp.envs.features import Normalizer, true_state
 from npmp.envs.state import RobotState, StepVelocity, integrate
 
+
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 

@@ -161,13 +161,17 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
     env = WalkingEnv(robot, 3, config=WalkingConfig(num_threads=1, episode_s=2.0))
     env.age = torch.tensor([0, 98, 98])  # the second and third have two steps left
     limp = torch.zeros(3, 12)
-    limp[2, 1::3], limp[2, 2::3] = 1.2, -2.2  # the third folds its legs up and drops on its belly
+    fold = torch.tensor([1.0, 1.0, -1.0, -1.0])  # fore legs, hind legs
+    limp[2, 1::3], limp[2, 2::3] = 1.2 * fold, -1.9 * fold  # the third folds its legs up and drops on its belly
     fell, timed_out = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
     for t in range(60):
         step = env.step(limp)
         assert not (step.terminated & step.truncated).any()
         if t == 1:
             assert step.truncated.tolist() == [False, True, True]
+        if step.terminated[2] and not fell[2]:  # its belly touches; it has not toppled
+            assert env.touching().tolist() == [False, False, True]
+            assert not tilted(step.state, 45.0).any()
         fell |= step.terminated
         timed_out |= step.truncated
     assert fell.tolist() == [False, False, True]

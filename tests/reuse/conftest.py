@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.walking import COMMAND_NAMES, WalkingConfig, WalkingEnv
@@ -36,6 +39,18 @@ def skill(robot: Robot, walking: WalkingConfig) -> SkillModule:
     # an untrained decoder hardly moves the robot; this one does something with its latent
     torch.nn.init.normal_(module.decoder.head.weight, std=0.5)
     return module.requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def motions(robot: Robot) -> MotionSet:
+    """Start poses that all differ: the home pose, its joints slowly on the move."""
+    frames, bodies = 40, len(robot.body_names)
+    qpos = np.tile(robot.home_qpos, (frames, 1))
+    qpos[:, 7:] += np.linspace(0.0, 0.2, frames)[:, None]
+    quat = np.zeros((frames, bodies, 4))
+    quat[..., 0] = 1.0
+    motion = ReferenceMotion("bow", qpos, np.zeros((frames, 18)), np.zeros((frames, bodies, 3)), quat, rate_hz=50.0)
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mocap_data.store import MotionSet
 from npmp.envs.walking import WalkingConfig, WalkingEnv
 from npmp.reuse import HighLevelPolicy, WalkingTrial, evaluate_walking
 from npmp.robots import Robot
@@ -12,9 +13,9 @@ from npmp.skill import SkillModule
 
 
 def test_both_sides_face_the_same_commands_and_the_trial_repeats(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy, motions: MotionSet
 ) -> None:
-    env = WalkingEnv(robot, 5, config=walking)
+    env = WalkingEnv(robot, 5, motions=motions, config=walking)
     ours = evaluate_walking(policy, skill, env, seconds=0.6, seed=3)
     random = evaluate_walking(None, skill, env, seconds=0.6, seed=3)
     again = evaluate_walking(policy, skill, env, seconds=0.6, seed=3)

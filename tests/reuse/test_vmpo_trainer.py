@@ -49,6 +49,19 @@ def test_a_rollout_is_consistent(
     torch.testing.assert_close(log_prob, rollout.behaviour_log_prob, atol=1e-4, rtol=1e-4)
 
 
+def test_a_new_episode_starts_with_empty_memories(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    run = trainer(robot, walking, skill, policy)
+    run.env.age[:] = torch.tensor([15 - 9] * 5 + [0])  # all but the last run out of time with the unroll's last step
+    run.collect()
+    assert run.first.tolist() == [True] * 5 + [False]
+    used = (run.z.abs().sum(-1) > 0) & (run.memory.hidden.abs().sum(-1) > 0) & (run.memory.cell.abs().sum(-1) > 0)
+    unused = (run.z == 0).all(-1) & (run.memory.hidden == 0).all(-1) & (run.memory.cell == 0).all(-1)
+    assert used.tolist() == [False] * 5 + [True] and unused.tolist() == [True] * 5 + [False]
+    assert run.env.age.tolist() == [0] * 5 + [9]
+
+
 def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
     robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:

@@ -1,0 +1,280 @@
+"""The imitation environment: starts on the reference, ends for the right reason, and repeats itself to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp import geometry
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.reference import Reference
+from npmp.envs.rewards import RewardConfig, tracking_error
+from npmp.envs.state import pose_from_qpos
+from npmp.envs.threads import serial_if_small
+from npmp.robots import Robot
+
+
+def make(robot: Robot, motions: MotionSet, n: int, seed: int = 0, **options: object) -> ImitationEnv:
+    return ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(**{"num_threads": 1, **options}))  # type: ignore[arg-type]
+
+
+def follow(env: ImitationEnv) -> Tensor:
+    """The action that asks for the reference's next joint angles."""
+    return env.reference.at(torch.minimum(env.frame + 1, env.last_frame)).joint_pos - env.home
+
+
+def all_frames(env: ImitationEnv) -> tuple[Tensor, Tensor]:
+    frame = torch.arange(env.reference.num_frames)
+    return torch.bucketize(frame, env.reference.start, right=True) - 1, frame
+
+
+# --- the reference ---
+
+
+def test_reference_poses_are_the_datasets(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, motions)
+    assert reference.num_frames == 250 and reference.length.tolist() == [100, 150]
+    poses = reference.bodies(torch.arange(250))
+    stored = np.concatenate([m.body_pos for m in motions.motions])
+    np.testing.assert_allclose(poses.position.numpy(), stored, atol=1e-5)
+    quats = np.concatenate([m.body_quat for m in motions.motions])
+    stored_rotation = geometry.matrix_from_quat(torch.from_numpy(quats)).float()
+    torch.testing.assert_close(poses.rotation, stored_rotation, atol=1e-5, rtol=0)
+
+
+def test_reference_velocities_lead_from_each_frame_to_the_next(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, motions)
+    f, dt = reference.frames, reference.dt
+    inside = torch.ones(250, dtype=torch.bool)
+    inside[reference.start] = False
+    later = torch.nonzero(inside).squeeze(-1)
+    torch.testing.assert_close(f.root_pos[later - 1] + dt * f.root_vel_w[later], f.root_pos[later])
+    torch.testing.assert_close(f.joint_pos[later - 1] + dt * f.joint_vel[later], f.joint_pos[later])
+    turned = geometry.exp_so3(dt * f.root_ang_w[later]) @ f.root_rot[later - 1]
+    torch.testing.assert_close(turned, f.root_rot[later], atol=1e-5, rtol=0)
+    # no velocity leads from the end of a clip to the start of the next
+    torch.testing.assert_close(f.root_vel_w[reference.start], f.root_vel_w[reference.start + 1])
+    assert f.root_vel_w.norm(dim=-1).max() < 3.0
+
+
+def test_gathered_frames_are_rows_of_the_whole(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, motions)
+    index = torch.tensor([[3, 200], [99, 100]])
+    for some, whole in zip(reference.at(index), reference.frames, strict=True):
+        assert torch.equal(some, whole[index])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: dataclasses.replace(m, motions=()), "no clips"),
+        (
+            lambda m: dataclasses.replace(m, motions=(dataclasses.replace(m.motions[0], rate_hz=60.0),)),
+            "60 Hz.*50 Hz.*rate_hz=50",
+        ),
+        (
+            lambda m: dataclasses.replace(
+                m,
+                motions=(
+                    dataclasses.replace(
+                        m.motions[0],
+                        **{k: getattr(m.motions[0], k)[:5] for k in ("qpos", "qvel", "body_pos", "body_quat")},
+                    ),
+                ),
+            ),
+            "5 frames",
+        ),
+    ],
+)
+def test_unusable_datasets_are_refused(robot: Robot, motions: MotionSet, change, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError, match=message):
+        make(robot, change(motions), 1)
+
+
+# --- reset ---
+
+
+def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 250)
+    clip, frame = all_frames(env)
+    state = env.reset(clip=clip, frame=frame)
+    kinematics = Kinematics(robot.model())
+    for pose in ((state.root_pos, state.root_rot, state.joint_pos), pose_from_qpos(env.sim.qpos)):
+        error = tracking_error(kinematics(*pose), pose[2], env.reference.at(frame))
+        assert error.max() < 1e-3
+    # and by MuJoCo's own kinematics against the dataset's own body positions
+    data, model = mujoco.MjData(env.sim.model), env.sim.model
+    for i in (0, 57, 99, 100, 249):
+        data.qpos[:] = env.sim.qpos[i].numpy()
+        mujoco.mj_kinematics(model, data)
+        stored = np.concatenate([m.body_pos for m in motions.motions])[i]
+        assert np.abs(data.xpos[1:] - stored).max() < 1e-6
+
+
+def test_reset_starts_with_the_references_velocity(robot: Robot, motions: MotionSet) -> None:
+    """One physics step after a reset the robot has moved on by what the reference moves."""
+    env = make(robot, motions, 100)
+    env.reset(clip=torch.zeros(100, dtype=torch.long), frame=torch.arange(100))
+    state = env.state
+    torch.testing.assert_close(env.sim.qvel[:, :3].float(), geometry.to_world(state.root_rot, state.root_vel), atol=1e-5, rtol=0)
+    torch.testing.assert_close(env.sim.qvel[:, 3:6].float(), state.root_ang, atol=1e-5, rtol=0)
+    torch.testing.assert_close(env.sim.qvel[:, 6:].float(), state.joint_vel, atol=1e-5, rtol=0)
+
+
+def test_reset_touches_only_its_robots_and_no_earlier_result(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 4)
+    step = env.step(follow(env))
+    kept, sim, frame = step.state.pack().clone(), env.sim.snapshot(), env.frame.clone()
+    mask = torch.tensor([False, True, False, True])
+    env.reset(mask, clip=torch.tensor([0, 1]), frame=torch.tensor([5, 120]))
+    assert torch.equal(step.state.pack(), kept)
+    assert torch.equal(env.sim.snapshot()[~mask], sim[~mask])
+    assert torch.equal(env.state.pack()[~mask], kept[~mask])
+    assert env.frame.tolist() == [frame[0], 5, frame[2], 120]
+    assert env.last_frame[mask].tolist() == [99, 249]
+    before = env.state
+    assert env.reset(torch.zeros(4, dtype=torch.bool)) is before
+
+
+# --- the end of episodes ---
+
+
+def test_the_end_of_a_clip_is_a_truncation(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 2)
+    env.reset(clip=torch.tensor([0, 1]), frame=torch.tensor([97, 200]))
+    first, second = env.step(follow(env)), env.step(follow(env))
+    assert first.truncated.tolist() == [False, False]
+    assert second.truncated.tolist() == [True, False]
+    assert not second.terminated.any()
+    assert env.frame.tolist() == [99, 202]
+
+
+def test_leaving_the_corridor_is_a_termination_even_at_the_end(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 3)
+    env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 98]))
+    env.sim.qpos[:2, 0] += 0.95  # a third of that is over 0.3
+    step = env.step(follow(env))
+    assert step.terminated.tolist() == [True, True, False]
+    assert step.truncated.tolist() == [False, False, True]
+    assert (step.error[:2] > 0.3).all() and step.error[2] < 0.3
+
+
+def test_a_wider_corridor_ends_later(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 1, reward=RewardConfig(termination_factor=0.5))
+    env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
+    env.sim.qpos[:, 0] += 0.95
+    assert not env.step(follow(env)).terminated.any()
+
+
+def test_a_diverged_simulation_is_a_termination(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 2)
+    env.state = env.state._replace(root_pos=torch.tensor([[float("nan")] * 3, [0.0] * 3]))
+    env._observe = lambda setpoint: env.state  # type: ignore[method-assign]
+    step = env.step(torch.zeros(2, 12))
+    assert step.terminated[0] and not step.truncated[0]
+    env.reset(step.terminated)
+    assert env.state.pack()[0].isfinite().all()
+
+
+def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> None:
+    env = make(robot, motions, 3)
+    env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 10]))
+    env.sim.qpos[0, 0] += 2.0  # far from the reference, but on its feet
+    env.sim.qpos[2, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
+    before = {k: v.clone() for k, v in env.sampler.state_dict().items()}
+    step = env.step(follow(env), free=torch.tensor([True, True, True]))
+    assert step.terminated.tolist() == [False, False, True]
+    assert not step.truncated.any()
+    assert all((v <= before[k]).all() for k, v in env.sampler.state_dict().items())  # nothing was counted
+
+
+def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: MotionSet) -> None:
+    env, twin = make(robot, motions, 2), make(robot, motions, 2)
+    for e in (env, twin):
+        e.reset(clip=torch.tensor([1, 1]), frame=torch.tensor([130, 150]))
+        e.step(follow(e) + 0.1)
+    env.rejoin(torch.tensor([True, False]))
+    pos, rot, _ = pose_from_qpos(env.sim.qpos)
+    torch.testing.assert_close(env.state.root_pos, pos, atol=1e-6, rtol=0)
+    torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
+    target = env.reference.at(env.frame)
+    torch.testing.assert_close(pos[0, :2], target.root_pos[0, :2], atol=1e-5, rtol=0)
+    torch.testing.assert_close(geometry.yaw_of(rot)[0], geometry.yaw_of(target.root_rot)[0], atol=1e-5, rtol=0)
+    # the physics goes on as if nothing had happened, seen from the robot
+    for _ in range(5):
+        action = torch.full((2, 12), 0.05)
+        mine, theirs = env.step(action).state, twin.step(action).state
+    # but for rounding and for the friction pyramids, which do not turn with the robot
+    for name in ("joint_pos", "root_vel", "root_ang", "joint_vel"):
+        torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), atol=2e-2, rtol=0)
+    torch.testing.assert_close(mine.root_pos[:, 2], theirs.root_pos[:, 2], atol=1e-4, rtol=0)
+
+
+# --- repeatability ---
+
+
+def rollout(env: ImitationEnv, steps: int, seed: int = 0) -> Tensor:
+    """Everything a learner gets to see of a noisy rollout with resets."""
+    g = torch.Generator().manual_seed(seed)
+    rows = []
+    for _ in range(steps):
+        step = env.step(follow(env) + 0.2 * torch.randn(env.num_envs, 12, generator=g))
+        done = step.terminated | step.truncated
+        rows.append(torch.cat((step.state.pack(), step.rewards, step.error[:, None], done[:, None].float()), -1))
+        env.reset(done)
+    return torch.stack(rows)
+
+
+def test_the_same_seed_gives_the_same_bytes_at_any_number_of_threads(robot: Robot, motions: MotionSet) -> None:
+    results = []
+    for threads in (1, 2):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            results.append(rollout(make(robot, motions, 200, seed=3, num_threads=threads), 15))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+    assert results[0][..., -1].any()  # with resets in it
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], rollout(make(robot, motions, 200, seed=4), 15))
+
+
+def test_a_restored_environment_goes_on_to_the_bit(robot: Robot, motions: MotionSet) -> None:
+    env, other = make(robot, motions, 20, seed=1), make(robot, motions, 20, seed=2)
+    rollout(env, 10)
+    kept = {k: v.clone() for k, v in env.state_dict().items()}
+    expected = rollout(env, 20, seed=5)
+    assert expected[..., -1].any()
+    other.load_state_dict(kept)
+    assert torch.equal(rollout(other, 20, seed=5), expected)
+    env.load_state_dict(kept)
+    assert torch.equal(rollout(env, 20, seed=5), expected)
+
+
+def test_threads_are_put_back_after_an_error() -> None:
+    class Failing:
+        num_envs = 1
+
+        @serial_if_small()
+        def work(self) -> None:
+            seen.append(torch.get_num_threads())
+            raise RuntimeError
+
+    seen: list[int] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError):
+            Failing().work()
+        assert seen == [1] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

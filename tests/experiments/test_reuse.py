@@ -1,0 +1,81 @@
+"""`npmp reuse`, tiny: repeats and resumes to the bit, and says in a line what does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.reuse import main
+from npmp import robots
+from npmp.envs import WalkingConfig, WalkingEnv
+from npmp.envs.features import true_state
+from npmp.nets import NetConfig
+from npmp.reuse import HighLevelPolicy
+from npmp.skill import SkillContract, SkillModule
+
+RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an untrained skill module."""
+    torch.manual_seed(0)
+    robot = robots.load("anymal_b")
+    env = WalkingEnv(robot, 1, config=WalkingConfig(num_threads=1))
+    context = 5 + true_state(env.state, env.home).shape[-1]
+    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
+    folder = tmp_path_factory.mktemp("skill") / "module"
+    SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5)).save(folder)
+    return folder
+
+
+def reuse(module: Path, out: Path, *more: str) -> int:
+    return main([f"module={module}", f"out={out}", "debug=tiny", "threads=1", RANGE, *more])
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterrupted_one(
+    module: Path, tmp_path: Path
+) -> None:
+    assert reuse(module, tmp_path / "a") == 0
+    assert reuse(module, tmp_path / "b") == 0
+    assert reuse(module, tmp_path / "c", "steps=256") == 0
+    assert main([f"resume={tmp_path / 'c'}", "steps=512", "threads=1"]) == 0
+    for name in ("metrics.csv", "policy/policy.safetensors"):
+        expected = (tmp_path / "a" / name).read_bytes()
+        assert (tmp_path / "b" / name).read_bytes() == expected
+        assert (tmp_path / "c" / name).read_bytes() == expected
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert summary["env_steps"] == 512 and summary["iterations"] == 4
+    assert set(summary["velocity_error"]) == {"random_latents", "untrained", "after"}
+    policy = HighLevelPolicy.load(tmp_path / "a" / "policy", module=module)
+    assert policy.contract.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]]
+    header = (tmp_path / "a" / "metrics.csv").read_text().splitlines()[0]
+    assert "wall" not in header and "velocity_error" in header
+
+
+def test_what_does_not_fit_is_one_line(module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def says(*arguments: str) -> str:
+        assert main([*arguments, f"out={tmp_path / 'out'}", "debug=tiny", "threads=1"]) == 2
+        lines = capfd.readouterr().err.strip().splitlines()
+        assert len(lines) == 1 and not (tmp_path / "out").exists()
+        return lines[0]
+
+    assert "does not say which velocities" in says(f"module={module}")
+    assert "'module.json' is missing" in says(f"module={tmp_path / 'nowhere'}", RANGE)
+    assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
+    assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
+    assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
+
+
+def test_a_run_goes_on_with_its_own_module_only(module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert reuse(module, tmp_path / "run", "steps=256") == 0
+    other = SkillModule.load(module)
+    with torch.no_grad():
+        other.decoder.head.weight.add_(0.1)
+    other.save(tmp_path / "other")
+    capfd.readouterr()
+    assert main([f"resume={tmp_path / 'run'}", f"module={tmp_path / 'other'}", "steps=512", "threads=1"]) == 2
+    assert "another module" in capfd.readouterr().err

@@ -1,0 +1,120 @@
+"""Checkpoints: whole or absent, the newest sound one found, optimizers brought back to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp import checkpoint
+
+
+def content(step: int) -> dict[str, torch.Tensor]:
+    return {"a": torch.full((3, 2), float(step)), "count": torch.tensor(step), "flag": torch.tensor([True, False])}
+
+
+def test_round_trip_of_all_types(tmp_path: Path) -> None:
+    tensors = content(7) | {
+        "double": torch.randn(4, dtype=torch.float64), "bytes": torch.get_rng_state(), "empty": torch.zeros(0, 3),
+        "view": torch.arange(12.0).view(3, 4).T,
+    }  # fmt: skip
+    checkpoint.save(tmp_path / "deep" / "er", 7, tensors, {"best": 0.5, "name": "x"})
+    step, found, values = checkpoint.load_latest(tmp_path / "deep" / "er")
+    assert step == 7 and values == {"best": 0.5, "name": "x"}
+    assert set(found) == set(tensors)
+    for name, value in tensors.items():
+        assert found[name].dtype == value.dtype and torch.equal(found[name], value), name
+
+
+def test_tensors_that_share_memory_are_saved_as_copies(tmp_path: Path) -> None:
+    shared = torch.arange(4.0)
+    checkpoint.save(tmp_path, 1, {"a": shared, "b": shared, "c": shared[1:]}, {})
+    _, found, _ = checkpoint.load_latest(tmp_path)
+    assert torch.equal(found["a"], found["b"]) and torch.equal(found["c"], shared[1:])
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 9):
+        checkpoint.save(tmp_path, step, content(step), {}, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"checkpoint_{step:010d}.{end}" for step in (9, 10) for end in ("json", "safetensors")
+    ]
+    assert checkpoint.load_latest(tmp_path)[0] == 10
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "garble json", "no tensors", "no json", "half written"])
+def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
+    checkpoint.save(tmp_path, 1, content(1), {"v": 1})
+    newest = checkpoint.save(tmp_path, 2, content(2), {"v": 2})
+    data = newest.read_bytes()
+    if damage == "truncate":
+        newest.write_bytes(data[: len(data) // 2])
+    elif damage == "flip":
+        newest.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "garble json":
+        newest.with_suffix(".json").write_text('{"step": 2, "sha')
+    elif damage == "no tensors":
+        newest.unlink()
+    else:  # killed before the description was written, or while the tensors were
+        newest.with_suffix(".json").unlink()
+        if damage == "half written":
+            newest.rename(newest.with_name(newest.name + ".tmp"))
+    step, tensors, values = checkpoint.load_latest(tmp_path)
+    assert step == 1 and values == {"v": 1} and torch.equal(tensors["a"], content(1)["a"])
+
+
+def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no checkpoint in"):
+        checkpoint.load_latest(tmp_path / "absent")
+    path = checkpoint.save(tmp_path, 3, content(3), {})
+    path.write_bytes(b"not a tensor")
+    with pytest.raises(InputError, match=r"no usable checkpoint.*checkpoint_0000000003.*checksum") as caught:
+        checkpoint.load_latest(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_save_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.save(tmp_path, 1, content(1), {})
+    before = sorted(p.name for p in tmp_path.iterdir())
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="no space"):
+        checkpoint.save(tmp_path, 2, content(2), {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_an_optimizer_goes_on_to_the_bit() -> None:
+    def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        for i in range(steps):
+            optimizer.zero_grad()
+            model(torch.full((2, 3), float(i))).square().sum().backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train(model, optimizer, 5)
+    kept = {k: v.clone() for k, v in checkpoint.optimizer_tensors(optimizer).items()}
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    train(model, optimizer, 3)
+
+    other = torch.nn.Linear(3, 2)
+    other.load_state_dict(weights)
+    resumed = torch.optim.Adam(other.parameters(), lr=0.01)
+    checkpoint.load_optimizer_tensors(resumed, kept)
+    train(other, resumed, 3)
+    assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+    assert checkpoint.optimizer_tensors(torch.optim.Adam(other.parameters())) == {}
+
+
+def test_prefixes_nest() -> None:
+    tensors = {"x": torch.ones(1), "y.z": torch.zeros(2)}
+    joined = checkpoint.prefixed("a", tensors) | checkpoint.prefixed("ab", {"x": torch.full((1,), 5.0)})
+    assert set(joined) == {"a.x", "a.y.z", "ab.x"}
+    found = checkpoint.under("a", joined)
+    assert set(found) == {"x", "y.z"} and torch.equal(found["x"], tensors["x"])

@@ -1,0 +1,165 @@
+"""The skill module on disk: the same after a round trip, refused when anything does not fit, and never a program."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp import SkillModule
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.skill import SkillContract
+
+NET = NetConfig(latent_dim=5, encoder_width=12, decoder_width=10, lstm_width=7)
+
+
+@pytest.fixture
+def module(robot: Robot) -> SkillModule:
+    torch.manual_seed(0)
+    made = SkillModule(SkillContract.for_robot(robot, NET, context_size=40, context_horizon=5))
+    made.observation_scale.fit(torch.randn(100, 33), 0.1)
+    made.context_scale.fit(3.0 + torch.randn(100, 40), 0.1)
+    torch.nn.init.normal_(made.decoder.head.weight)
+    return made
+
+
+@pytest.fixture
+def folder(module: SkillModule, tmp_path: Path) -> Path:
+    module.save(tmp_path / "module", training={"seed": 3, "licences": ["CC0"]})
+    return tmp_path / "module"
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "module.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_round_trip_changes_nothing(module: SkillModule, folder: Path) -> None:
+    loaded = SkillModule.load(folder)
+    assert not loaded.training
+    assert (loaded.robot, loaded.latent_dim, loaded.alpha) == ("anymal_b", 5, 0.95)
+    for name, value in module.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+    z, seen, context = torch.randn(4, 5), torch.randn(4, 33), torch.randn(4, 40)
+    with torch.no_grad():
+        for a, b in (
+            (module.decode(z, seen, module.initial_state(4)), loaded.decode(z, seen, loaded.initial_state(4))),
+            (module.encode(context, z), loaded.encode(context, z)),
+        ):
+            assert torch.equal(a[0], b[0])
+
+
+def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> None:
+    content = json.loads((folder / "module.json").read_text())
+    assert content["schema"] == "npmp-skill" and content["version"] == 1
+    assert content["joint_names"] == list(robot.joint_names) and content["model_sha256"] == robot.model_sha256
+    assert content["observation"][0] == ["joint_pos_minus_home", 12] and sum(w for _, w in content["observation"]) == 33
+    assert content["home_pose"] == robot.home_joints.tolist()
+    assert (content["control_rate_hz"], content["physics_rate_hz"]) == (50.0, 400.0)
+    assert content["kp"] == [100.0] * 12 and content["torque_limit"] == [40.0] * 12
+    assert content["net"] == dataclasses.asdict(NET)
+    assert content["training"] == {"seed": 3, "licences": ["CC0"]}
+    assert "torch" in content["versions"]
+    loaded = SkillModule.load(folder)
+    assert loaded.contract.training["seed"] == 3
+
+
+def test_decoding_scales_what_it_sees(module: SkillModule) -> None:
+    """The caller hands over raw proprioception: the module's own scales apply, once."""
+    z, seen = torch.randn(2, 5), torch.randn(2, 33)
+    action, _ = module.decode(z, seen, module.initial_state(2))
+    expected, _ = module.decoder(z, module.observation_scale(seen), module.initial_state(2))
+    torch.testing.assert_close(action, expected)
+
+
+@pytest.mark.parametrize("missing", ["module.json", "module.safetensors"])
+def test_a_missing_file_is_named(folder: Path, missing: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(InputError, match=f"'{missing}' is missing"):
+        SkillModule.load(folder)
+
+
+def test_damaged_files_are_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    weights = folder / "module.safetensors"
+    data = weights.read_bytes()
+    for broken in (data[: len(data) // 2], b"", b"garbage" * 50):
+        weights.write_bytes(broken)
+        with pytest.raises(InputError, match=r"module\.safetensors") as caught:
+            SkillModule.load(folder)
+        assert "\n" not in str(caught.value)
+    weights.write_bytes(data)
+    for text in ("{", "[]", "7", '"x"', "\x00"):
+        (folder / "module.json").write_text(text)
+        with pytest.raises(InputError, match=r"module\.json"):
+            SkillModule.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"schema": "something else"}, "npmp-skill"),
+        ({"version": 2}, "version 2.*reads version 1"),
+        ({"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}}, "does not fit"),
+        ({"net": {"latent_dim": 0}}, "network sizes"),
+        ({"net": {"layers": 3}}, "network sizes"),
+        ({"joint_names": ["a", "b"]}, "does not fit"),
+    ],
+)
+def test_a_contract_that_does_not_fit_is_refused(folder: Path, values: dict[str, Any], message: str) -> None:
+    change(folder, **values)
+    with pytest.raises(InputError, match=message):
+        SkillModule.load(folder)
+
+
+def test_a_lacking_entry_is_named_and_an_added_one_ignored(folder: Path) -> None:
+    change(folder, something_new=1)
+    SkillModule.load(folder)
+    content = json.loads((folder / "module.json").read_text())
+    del content["home_pose"]
+    (folder / "module.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="lacks home_pose"):
+        SkillModule.load(folder)
+
+
+def test_other_robots_are_refused_by_what_differs(module: SkillModule, robot: Robot) -> None:
+    module.check_robot(robot)
+    renamed = dataclasses.replace(robot, name="anymal_c")
+    with pytest.raises(InputError, match="'anymal_b', not 'anymal_c'"):
+        module.check_robot(renamed)
+    other_model = dataclasses.replace(robot, model_sha256="0" * 64)
+    with pytest.raises(InputError, match="model_sha256"):
+        module.check_robot(other_model)
+
+
+def test_loading_never_unpickles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pickle in the weights' place is refused unread: it would run code."""
+
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (pytest.fail, ("code from a module file was run",))
+
+    (folder / "module.safetensors").write_bytes(pickle.dumps(Bomb()))
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *_, **__: pytest.fail("pickle was used"))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch.load was used"))
+    with pytest.raises(InputError):
+        SkillModule.load(folder)
+
+
+def test_saving_over_a_module_is_atomic(module: SkillModule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npmp.artifact.save_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+        module.save(folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before

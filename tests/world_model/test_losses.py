@@ -1,0 +1,194 @@
+"""Imagination: the same functions on the same numbers as in the simulator, and sums that can be done by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.reference import Reference, ReferenceFrames
+from npmp.envs.rewards import tracking_error
+from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
+from npmp.nets import DecoderState
+from npmp.nets.prior import prior_std
+from npmp.robots import Robot
+from npmp.world_model.losses import TrackingWeights, imagine, tracking_loss
+from npmp.world_model.replay import Start
+
+
+def moments(state: RobotState, frame: Tensor, last_frame: Tensor, z: Tensor) -> Start:
+    """Moments to imagine from, with an empty memory."""
+    empty = torch.zeros(len(frame), 1)
+    return Start(state.pack(), state.setpoint, frame, last_frame, z, empty, empty)
+
+
+def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSet) -> None:
+    """A model that knows the simulator's velocities, run through the imagination's code: contexts, proprioception, poses and
+    errors are those of the real rollout."""
+    n, steps = 6, 12
+    env = ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+    env.reset(clip=torch.tensor([0] * 3 + [1] * 3), frame=torch.tensor([0, 40, 80, 100, 150, 245]))
+    features = ReferenceFeatures(robot, env.reference)
+    g = torch.Generator().manual_seed(0)
+    actions = 0.1 * torch.randn(steps, n, 12, generator=g)
+    real: list[dict[str, Tensor]] = []
+    velocities: list[StepVelocity] = []
+    begin = moments(env.state, env.frame.clone(), env.last_frame.clone(), torch.zeros(n, 2))
+    for t in range(steps):
+        seen = {
+            "context": encoder_context(features, env.state, env.frame, env.last_frame, env.home),
+            "proprioception": proprioception(env.state, env.home),
+        }
+        before, step = env.state, env.step(actions[t])
+        velocities.append(
+            differentiate(before, step.state.root_pos, step.state.root_rot, step.state.joint_pos, env.dt)
+        )
+        real.append(seen | {"state": step.state.pack(), "error": step.error})
+
+    imagined: list[dict[str, Tensor]] = []
+
+    def encode(context: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        imagined.append({"context": context})
+        return torch.zeros_like(z), torch.full_like(z, prior_std(0.95))
+
+    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
+        imagined[-1]["proprioception"] = observation
+        return actions[len(imagined) - 1], memory
+
+    def model(state: RobotState, setpoint: Tensor) -> RobotState:
+        after = integrate(state, velocities[len(imagined) - 1], setpoint, env.dt)
+        imagined[-1]["state"] = after.pack()
+        return after
+
+    model.home = env.home  # type: ignore[attr-defined]
+    kinematics = Kinematics(robot.model())
+
+    def reference_at(frame: Tensor) -> ReferenceFrames:
+        frames = env.reference.at(frame)
+        state = RobotState.unpack(imagined[-1]["state"])
+        poses = kinematics(state.root_pos, state.root_rot, state.joint_pos)
+        imagined[-1]["error"] = tracking_error(poses, state.joint_pos, frames)
+        return frames
+
+    skill: Any = SimpleNamespace(encode=encode, decode=decode, alpha=0.95)
+    result = imagine(
+        skill, model, features, reference_at, begin, steps, 1.0, TrackingWeights(), torch.Generator().manual_seed(0)  # type: ignore[arg-type]
+    )
+    for t in range(steps):
+        for name in ("context", "proprioception", "state", "error"):
+            torch.testing.assert_close(imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}")
+        # poses are exact; what is off above is accelerations, second differences of rounded positions
+        torch.testing.assert_close(imagined[t]["error"], real[t]["error"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(result.kl, torch.tensor(0.0), atol=1e-6, rtol=0)
+
+
+def still(n: int) -> RobotState:
+    zeros, twelve = torch.zeros(n, 3), torch.zeros(n, 12)
+    return RobotState(zeros, torch.eye(3).repeat(n, 1, 1), twelve, zeros, zeros, twelve, zeros, twelve)
+
+
+def frames_like(state: RobotState, **change: Tensor) -> ReferenceFrames:
+    values = {k: torch.zeros(1) for k in ReferenceFrames._fields}
+    values |= {
+        "root_pos": state.root_pos, "root_rot": state.root_rot, "joint_pos": state.joint_pos,
+        "root_vel_w": torch.zeros_like(state.root_pos), "root_ang_w": torch.zeros_like(state.root_pos),
+        "joint_vel": torch.zeros_like(state.joint_pos),
+    }  # fmt: skip
+    return ReferenceFrames(**(values | change))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("root_pos", torch.tensor([[0.1, 0.0, -0.1]]), 4.0 * 0.2),
+        # a quarter turn about z: entries change by 1 four times
+        ("root_rot", torch.tensor([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]), 1.0 * 4.0),
+        ("joint_pos", torch.full((1, 12), 0.1), 0.5 * 1.2),
+        ("root_vel_w", torch.tensor([[1.0, 0.0, 0.0]]), 0.2),
+        ("root_ang_w", torch.tensor([[0.0, 0.0, 2.0]]), 0.1 * 2.0),
+        ("joint_vel", torch.full((1, 12), -1.0), 0.02 * 12.0),
+    ],
+)
+def test_tracking_loss_by_hand(field: str, value: Tensor, expected: float) -> None:
+    state = still(1)
+    loss = tracking_loss(state, state, frames_like(state, **{field: value}), TrackingWeights())
+    torch.testing.assert_close(loss, torch.tensor([expected]))
+
+
+def test_effort_and_smoothness_by_hand() -> None:
+    before = still(1)._replace(setpoint=torch.full((1, 12), 0.3))
+    after = still(1)._replace(setpoint=torch.full((1, 12), 0.5))
+    # effort: |0.5 - 0| * 12 * 0.02; smoothness: |0.5 - 0.3| * 12 * 0.02
+    loss = tracking_loss(after, before, frames_like(after), TrackingWeights())
+    torch.testing.assert_close(loss, torch.tensor([0.12 + 0.048]))
+
+
+def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
+    """Two robots, three steps, discount 1/2; the second one's clip ends after its first step.
+
+    The model does nothing. The first robot's reference is 0.25 m to its side, so each step costs 4 * 0.25 = 1; the second's
+    is twice as far: 2. The encoder shifts one of the first's two latent dimensions by the prior's deviation, 1/2 nat a step,
+    and by twice that for the second: 2 nats. The steps weigh 1 + 1/2 + 1/4 and 1, together 2.75.
+    """
+    state = still(2)
+    start = moments(state, torch.tensor([5, 9]), torch.tensor([50, 10]), torch.zeros(2, 2))
+    asked: list[list[int]] = []
+
+    def reference_at(frame: Tensor) -> ReferenceFrames:
+        asked.append(frame.tolist())
+        return frames_like(state, root_pos=torch.tensor([[0.0, 0.25, 0.0], [0.0, 0.5, 0.0]]))
+
+    std = prior_std(0.95)
+    mu = torch.tensor([[std, 0.0], [2 * std, 0.0]])
+
+    class Model:
+        home = torch.zeros(12)
+
+        def __call__(self, state: RobotState, setpoint: Tensor) -> RobotState:
+            return state
+
+    skill: Any = SimpleNamespace(
+        encode=lambda context, z: (mu, torch.full((2, 2), std)),
+        decode=lambda z, observation, memory: (torch.zeros(2, 12), memory),
+        alpha=0.95,
+    )
+    features = ReferenceFeatures(robot, Reference(robot, motions))
+    model: Any = Model()
+    result = imagine(skill, model, features, reference_at, start, 3, 0.5, TrackingWeights(), torch.Generator().manual_seed(0))
+    assert asked == [[6, 10], [7, 10], [8, 10]]
+    torch.testing.assert_close(result.tracking, torch.tensor((1.75 * 1.0 + 2.0) / 2.75))
+    torch.testing.assert_close(result.kl, torch.tensor((1.75 * 0.5 + 2.0) / 2.75))
+    torch.testing.assert_close(result.sigma, torch.tensor(std))
+
+
+def test_latents_follow_eq_3_through_the_rollout(robot: Robot, motions: MotionSet) -> None:
+    seen: list[Tensor] = []
+
+    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
+        seen.append(z)
+        return torch.zeros(1, 12), memory
+
+    def model(state: RobotState, setpoint: Tensor) -> RobotState:
+        return state
+
+    model.home = torch.zeros(12)  # type: ignore[attr-defined]
+    skill: Any = SimpleNamespace(
+        encode=lambda context, z: (torch.full((1, 4), 0.1), torch.full((1, 4), 0.2)), decode=decode, alpha=0.9
+    )
+    start = moments(still(1), torch.tensor([0]), torch.tensor([50]), torch.full((1, 4), 2.0))
+    features = ReferenceFeatures(robot, Reference(robot, motions))
+    imagine(
+        skill, model, features, lambda f: frames_like(still(1)), start, 3, 0.9, TrackingWeights(),  # type: ignore[arg-type]
+        torch.Generator().manual_seed(7),
+    )  # fmt: skip
+    g, z = torch.Generator().manual_seed(7), torch.full((1, 4), 2.0)
+    for found in seen:
+        z = 0.9 * z + 0.1 + 0.2 * torch.randn(1, 4, generator=g)
+        torch.testing.assert_close(found, z)

@@ -1,0 +1,146 @@
+"""The learned simulator: exact kinematics around a small network, and a loss that a perfect model brings to zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp import geometry
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.state import RobotState, differentiate, integrate
+from npmp.robots import Robot
+from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
+from npmp.world_model.losses import model_loss
+from npmp.world_model.model import WorldModel
+from npmp.world_model.replay import Replay, Window
+
+HOME = torch.zeros(12)
+DT = 0.02
+
+
+def noisy_rollout(robot: Robot, motions: MotionSet, n: int, steps: int) -> tuple[list[RobotState], list[Tensor]]:
+    """States and setpoints of robots that follow the reference badly, without resets."""
+    env = ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+    g = torch.Generator().manual_seed(0)
+    states, setpoints = [env.state], []
+    for _ in range(steps):
+        action = env.reference.at(env.frame).joint_pos - env.home + 0.1 * torch.randn(n, 12, generator=g)
+        states.append(env.step(action).state)
+        setpoints.append(env.home + action)
+    return states, setpoints
+
+
+class Oracle(torch.nn.Module):
+    """A model that knows the true velocities of a rollout, and integrates them as the learned one does."""
+
+    def __init__(self, states: list[RobotState]):
+        super().__init__()
+        self.states, self.t = states, 0
+
+    def forward(self, state: RobotState, setpoint: Tensor) -> RobotState:
+        before, after = self.states[self.t], self.states[self.t + 1]
+        self.t += 1
+        velocity = differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT)
+        return integrate(state, velocity, setpoint, DT)
+
+
+def window_of(states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None) -> Window:
+    n = len(states[0].root_pos)
+    ones = torch.ones(len(setpoints), n)
+    return Window(torch.stack([s.pack() for s in states]), torch.stack(setpoints), ones if valid is None else valid)
+
+
+def test_a_perfect_model_has_no_loss(robot: Robot, motions: MotionSet) -> None:
+    states, setpoints = noisy_rollout(robot, motions, 8, 8)
+    loss, log = model_loss(Oracle(states), window_of(states, setpoints))  # type: ignore[arg-type]
+    assert loss < 1e-3  # rounding of differences over 20 ms, thirty channels
+    assert log["model_position_m"] < 1e-5 and log["model_joint_rad"] < 1e-6
+    # and it is not blind: the same model on windows of other robots
+    shuffled = window_of([s[torch.arange(8).roll(1)] for s in states], setpoints)
+    assert model_loss(Oracle(states), shuffled)[0] > 0.5  # type: ignore[arg-type]
+
+
+def test_loss_by_hand_and_masked() -> None:
+    """A model that stands still, against robots of which the joints move 0.1 rad a step, all else at rest."""
+
+    class Still(torch.nn.Module):
+        def forward(self, state: RobotState, setpoint: Tensor) -> RobotState:
+            return state
+
+    zeros = torch.zeros(2, 3)
+    rest = RobotState(
+        zeros, torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 12), zeros, zeros, torch.zeros(2, 12), zeros, torch.zeros(2, 12)
+    )
+    states = [rest._replace(joint_pos=torch.full((2, 12), 0.1 * t)) for t in range(4)]
+    setpoints = [torch.zeros(2, 12)] * 3
+    # joints weigh 1/2 and are summed: after t steps the error is 0.5 * 12 * 0.1 t = 0.6 t; mean over three steps 1.2
+    loss, log = model_loss(Still(), window_of(states, setpoints))  # type: ignore[arg-type]
+    torch.testing.assert_close(loss, torch.tensor(1.2))
+    torch.testing.assert_close(log["model_joint_rad"], torch.tensor(0.3))
+    # the second robot was reset after its first step: (0.6 + 1.2 + 1.8 + 0.6) / 4 = 1.05
+    valid = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    loss, log = model_loss(Still(), window_of(states, setpoints, valid))  # type: ignore[arg-type]
+    torch.testing.assert_close(loss, torch.tensor(1.05))
+
+
+def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
+    """Zero output is constant velocity: the network only learns what forces change."""
+    model = WorldModel(HOME, DT, (8,))
+    torch.nn.init.zeros_(model.net[-1].weight)
+    states, setpoints = noisy_rollout(robot, motions, 4, 2)
+    state, after = states[1], model(states[1], setpoints[1])
+    torch.testing.assert_close(after.joint_pos, state.joint_pos + DT * state.joint_vel)
+    torch.testing.assert_close(
+        after.root_pos, state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel), atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(after.setpoint, setpoints[1])
+
+
+def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(robot: Robot, motions: MotionSet) -> None:
+    torch.manual_seed(0)
+    model = WorldModel(HOME, DT, (32,))
+    states, setpoints = noisy_rollout(robot, motions, 4, 2)
+    state = states[1]
+    yaw, shift = geometry.yaw_matrix(torch.tensor(0.8)), torch.tensor([4.0, -1.0, 0.0])
+    there = state._replace(root_pos=geometry.to_world(yaw, state.root_pos) + shift, root_rot=yaw @ state.root_rot)
+    here, elsewhere = model(state, setpoints[1]), model(there, setpoints[1])
+    torch.testing.assert_close(elsewhere.root_pos, geometry.to_world(yaw, here.root_pos) + shift, atol=1e-5, rtol=0)
+    torch.testing.assert_close(elsewhere.root_rot, yaw @ here.root_rot, atol=1e-5, rtol=0)
+    for name in ("root_vel", "root_ang", "joint_vel", "accel"):
+        torch.testing.assert_close(getattr(elsewhere, name), getattr(here, name), atol=1e-3, rtol=0)
+
+
+def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
+    states, setpoints = noisy_rollout(robot, motions, 50, 2)
+    model = WorldModel(HOME, DT, (8,))
+    velocity = differentiate(states[1], states[2].root_pos, states[2].root_rot, states[2].joint_pos, DT)
+    model.fit_scales(states[1], setpoints[1], velocity)
+    inputs = model.inputs(model.features(states[1], setpoints[1]))
+    assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
+    change = model.changes((velocity.joint_vel - states[1].joint_vel).new_zeros(1, 18))
+    torch.testing.assert_close(change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0))
+
+
+def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
+    torch.manual_seed(0)
+    states, setpoints = noisy_rollout(robot, motions, 64, 24)
+    replay = Replay(32, 64, {"state": 57, "setpoint": 12, "z": 1, "hidden": 1, "cell": 1})
+    empty, none = torch.zeros(64, 1), torch.zeros(64, dtype=torch.long)
+    for t, setpoint in enumerate(setpoints):
+        first = torch.full((64,), t == 0)
+        replay.add(none, none, first, state=states[t].pack(), setpoint=setpoint, z=empty, hidden=empty, cell=empty)
+    model = WorldModel(HOME, DT, (64, 64))
+    config = ModelFitConfig(model_hidden=(64, 64), model_updates=12, model_batch=64, window=4, model_lr=(3e-3, 1e-3))
+    fit, g = ModelFit(model, config), torch.Generator().manual_seed(0)
+    fit.take_scales(replay, g)
+    losses = [fit(replay, i / 8, g)["model_loss"] for i in range(8)]
+    assert losses[-1] < 0.6 * losses[0]
+    assert fit.optimizer.param_groups[0]["lr"] == course((3e-3, 1e-3), 7 / 8)
+
+
+def test_course_is_linear_and_stays_within_its_ends() -> None:
+    found: list[Any] = [course((2.0, 4.0), p) for p in (-1.0, 0.0, 0.25, 1.0, 3.0)]
+    assert found == [2.0, 2.0, 2.5, 4.0, 4.0]

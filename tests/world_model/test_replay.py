@@ -1,0 +1,87 @@
+"""The replay, filled with data that says where it comes from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npmp.world_model.replay import Replay
+
+ENVS = 3
+SIZES = {"state": 2, "setpoint": 1, "z": 1, "hidden": 1, "cell": 1}
+
+
+def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) -> Replay:
+    """Every entry is 1000 t + robot; `first`: robots whose episode begins at a step (all at step 0)."""
+    replay = Replay(capacity, ENVS, SIZES)
+    for t in range(steps):
+        add(replay, t, (first or {}).get(t, set()) if t else set(range(ENVS)))
+    return replay
+
+
+def add(replay: Replay, t: int, first: set[int]) -> None:
+    tag = 1000.0 * t + torch.arange(ENVS)
+    begins = torch.tensor([robot in first for robot in range(ENVS)])
+    floats = {k: tag.unsqueeze(-1).expand(ENVS, n) for k, n in SIZES.items()}
+    replay.add(tag.long(), tag.long() + 7, begins, **floats)
+
+
+def time_and_robot(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return values.long() // 1000, values.long() % 1000
+
+
+@pytest.mark.parametrize(("capacity", "steps"), [(50, 20), (50, 50), (20, 33), (20, 20), (20, 107)])
+def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) -> None:
+    replay = filled(capacity, steps)
+    assert len(replay) == min(capacity, steps) * ENVS
+    window = replay.windows(500, 8, torch.Generator().manual_seed(0))
+    assert window.states.shape == (9, 500, 2) and window.setpoints.shape == (8, 500, 1) and window.valid.shape == (8, 500)
+    time, robot = time_and_robot(window.states[..., 0])
+    assert torch.equal(time, time[:1] + torch.arange(9).unsqueeze(-1))
+    assert torch.equal(robot, robot[:1].expand(9, 500))
+    assert torch.equal(window.setpoints[..., 0], window.states[:-1, :, 0])  # what was done in the state it was done in
+    assert time.min() == max(0, steps - capacity) and time.max() == steps - 1  # all that is kept, and no more
+    assert set(robot[0].tolist()) == set(range(ENVS))
+    assert window.valid.all()
+
+
+@pytest.mark.parametrize(("capacity", "steps"), [(50, 40), (20, 57)])
+def test_windows_never_cross_into_another_episode(capacity: int, steps: int) -> None:
+    """Robot 1 begins anew at steps 38, 45 and 50, robot 2 at step 30: whatever would lead there is masked, and all after it."""
+    begins = {30: {2}, 38: {1}, 45: {1}, 50: {1}}
+    window = filled(capacity, steps, begins).windows(2000, 8, torch.Generator().manual_seed(0))
+    time, robot = time_and_robot(window.states[..., 0])
+    for column in range(2000):
+        robot_here, start = int(robot[0, column]), int(time[0, column])
+        later = [t for t, who in begins.items() if robot_here in who and t > start]
+        sound = (min(later) - start - 1) if later else 8  # transitions before the one that a reset swallowed
+        assert window.valid[:, column].tolist() == [1.0] * min(sound, 8) + [0.0] * (8 - min(sound, 8))
+
+
+def test_starts_are_whole_moments() -> None:
+    start = filled(20, 33).starts(1000, torch.Generator().manual_seed(0))
+    for values in (start.state[:, 0], start.z[:, 0], start.hidden[:, 0], start.cell[:, 0]):
+        assert torch.equal(values.long(), start.frame)
+    assert torch.equal(start.last_frame, start.frame + 7)
+    time, _ = time_and_robot(start.frame)
+    assert time.min() == 13 and time.max() == 32
+
+
+@pytest.mark.parametrize("steps", [12, 20, 33])
+def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
+    replay, other = filled(20, steps), Replay(20, ENVS, SIZES)
+    other.load_state_dict({k: v.clone() for k, v in replay.state_dict().items()})
+    for t in range(steps, steps + 9):
+        for r in (replay, other):
+            add(r, t, {1} if t == steps + 2 else set())
+    a, b = (r.windows(200, 4, torch.Generator().manual_seed(1)) for r in (replay, other))
+    for x, y in zip(a, b, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_a_replay_of_another_shape_is_refused() -> None:
+    state = filled(20, 20).state_dict()
+    with pytest.raises(ValueError, match="does not fit"):
+        Replay(10, ENVS, SIZES).load_state_dict(state)
+    with pytest.raises(ValueError, match="does not fit"):
+        Replay(20, ENVS + 1, SIZES).load_state_dict(state)

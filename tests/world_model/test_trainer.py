@@ -1,0 +1,150 @@
+"""The fast path's loop at toy size: what it collects, that it learns, that it repeats and resumes itself to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.state import RobotState
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.world_model.losses import imagine
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+
+NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
+TINY = WorldModelConfig(
+    collect_steps=4, replay_steps=24, warmup_steps=12, model_hidden=(16,), model_updates=1, model_batch=16, window=4,
+    policy_updates=1, policy_batch=8, horizon=(3, 5), prior_share=0.3, prior_steps=4, rejoin_rate=5.0,
+)  # fmt: skip
+
+
+def make(robot: Robot, motions: MotionSet, seed: int = 0, n: int = 12, config: WorldModelConfig = TINY) -> WorldModelTrainer:
+    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1))
+    return WorldModelTrainer(env, NET, config, seed=seed)
+
+
+def run(trainer: WorldModelTrainer, iterations: int, total: int = 8) -> list[dict[str, float]]:
+    return [trainer.iteration(trainer.iteration_count / total) for _ in range(iterations)]
+
+
+def copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.clone() for k, v in state.items()}
+
+
+def test_the_same_seed_gives_the_same_numbers(robot: Robot, motions: MotionSet) -> None:
+    logs = []
+    for seed in (0, 0, 1):
+        trainer = make(robot, motions, seed)
+        trainer.warm_up()
+        logs.append(run(trainer, 4))
+    assert logs[0] == logs[1]  # floats compared exactly
+    assert logs[0] != logs[2]
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: MotionSet) -> None:
+    whole = make(robot, motions)
+    whole.warm_up()
+    run(whole, 4)
+    kept = copied(whole.state_dict())
+    expected = run(whole, 4)
+    resumed = make(robot, motions, seed=5)  # a fresh process, whose own random numbers must not matter
+    resumed.load_state_dict(kept)
+    assert resumed.iteration_count == 4 and resumed.env_steps == 12 * (12 + 4 * 4)
+    assert run(resumed, 4) == expected
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
+    state = copied(make(robot, motions).state_dict())
+    with pytest.raises(InputError, match="another kind of run"):
+        make(robot, motions, n=6).load_state_dict(state)
+    with pytest.raises(InputError, match="another kind of run"):
+        make(robot, motions).load_state_dict({k: v for k, v in state.items() if k != "first"})
+
+
+def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) -> None:
+    """Successive states in the replay are a control step apart wherever it does not say that an episode began."""
+    trainer = make(robot, motions)
+    trainer.warm_up()
+    run(trainer, 6)  # more steps than the ring holds
+    assert trainer.replay.filled == 24
+    window = trainer.replay.windows(300, 1, torch.Generator().manual_seed(0))
+    before, after = (RobotState.unpack(s) for s in window.states)
+    sound = window.valid[0] > 0
+    assert 0.3 < sound.float().mean() < 1.0
+    moved = after.root_pos - before.root_pos
+    velocity = (after.root_rot @ after.root_vel.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(moved[sound], 0.02 * velocity[sound], atol=1e-5, rtol=0)
+    torch.testing.assert_close((after.joint_pos - before.joint_pos)[sound], 0.02 * after.joint_vel[sound], atol=1e-6, rtol=0)
+    torch.testing.assert_close(after.setpoint[sound], window.setpoints[0][sound])
+
+
+def test_robots_roaming_freely_are_not_imagined_to_track(robot: Robot, motions: MotionSet) -> None:
+    trainer = make(robot, motions, config=dataclasses.replace(TINY, prior_share=0.5))
+    trainer.warm_up()
+    share = (trainer.replay.frame == trainer.replay.last_frame)[: trainer.replay.filled].float().mean()
+    assert 0.1 < share < 0.8
+    trainer = make(robot, motions, config=dataclasses.replace(TINY, prior_share=0.0, rejoin_rate=0.0))
+    trainer.warm_up()
+    assert not trainer.free.any()
+
+
+def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> None:
+    """On the same moments with the same noise, before and after some updates through the same model."""
+    config = dataclasses.replace(TINY, model_updates=20, policy_batch=32, model_lr=(3e-3, 3e-3))
+    trainer = make(robot, motions, n=16, config=config)
+    trainer.warm_up()
+    trainer.fit(trainer.replay, 0.0, trainer.generator)
+    for group in trainer.policy_optimizer.param_groups:
+        group["lr"] = 3e-3
+    fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0))
+
+    @torch.no_grad()
+    def loss() -> float:
+        return imagine(
+            trainer.skill, trainer.model, trainer.features, trainer.env.reference.at, fixed, 4, 0.97, config.weights,
+            torch.Generator().manual_seed(0),
+        ).tracking.item()  # fmt: skip
+
+    before = loss()
+    for _ in range(60):
+        trainer.improve_policy(4, 0.0)
+    assert loss() < 0.98 * before
+
+
+def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet) -> None:
+    config = dataclasses.replace(TINY, ema=0.9)
+    trainer = make(robot, motions, config=config)
+    trainer.warm_up()
+    start = trainer.skill.decoder.head.weight.detach().clone()
+    trainer.improve_policy(3, 0.0)
+    moved = trainer.skill.decoder.head.weight.detach() - start
+    assert moved.abs().max() > 0
+    torch.testing.assert_close(trainer.average.decoder.head.weight - start, 0.1 * moved, atol=1e-8, rtol=1e-3)
+    assert not any(p.requires_grad for p in trainer.average.parameters())
+    assert all(p.requires_grad for p in trainer.model.parameters())  # frozen only while the policy learns through it
+
+
+def test_one_bad_batch_does_not_poison_the_policy(robot: Robot, motions: MotionSet) -> None:
+    trainer = make(robot, motions)
+    trainer.warm_up()
+    before = copied(trainer.skill.state_dict())
+    trainer.replay.floats["state"].fill_(float("nan"))
+    trainer.improve_policy(3, 0.0)
+    assert all(torch.equal(v, before[k]) for k, v in trainer.skill.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"replay_steps": 5}, "replay_steps"), ({"warmup_steps": 4}, "warmup_steps"), ({"prior_share": 1.0}, "prior_share")],
+)
+def test_contradictory_settings_are_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TINY, **change)  # type: ignore[arg-type]
