@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import tempfile
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, verb
+from experiments.common import Run, above_zero, at_least, verb
 from mocap_data.errors import unknown
 from mocap_data.files import atomic_path
 
@@ -24,6 +23,8 @@ def run(config: DictConfig, run: Run) -> int:
     """Measure what name= asks for."""
     if config.name not in BENCHES:
         raise unknown("benchmark", config.name, BENCHES)
+    at_least(config, num_envs=1)
+    above_zero(config, "seconds")
     figures = {"bench": config.name, "robot": config.robot.name, **BENCHES[config.name](config, run)}
     text = json.dumps(figures)
     if run.out is not None:
@@ -39,6 +40,7 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     from experiments.retarget import read_clips, retarget_clips, solver_options
     from mocap_data import write_motions
     from npmp import robots
+    from retarget.quality import overall_rms
 
     settings = compose("retarget")
     settings.source = config.source
@@ -51,12 +53,9 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     left_out = {name for name, _ in more}
     frames = sum(clip.num_frames for clip in clips if clip.name not in left_out)
-    durations = [len(motion.qpos) for motion in motion_set.motions]
-    squares = [motion.quality["rms_marker_m"] ** 2 for motion in motion_set.motions]
-    rms = math.sqrt(sum(n * square for n, square in zip(durations, squares)) / sum(durations))
     return {
         "frames_per_s": round(frames / seconds, 1),
-        "rms_marker_m": round(rms, 6),
+        "rms_marker_m": round(overall_rms(motion_set.motions), 6),
         "frames": frames,
         "seconds": round(seconds, 3),
         "clips": len(motion_set.motions),
@@ -124,7 +123,7 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         "steps": steps,
         "resets": resets,
         "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
-        "torch_threads": run.threads,
+        "torch_threads": config.torch_threads,
     }
 
 
@@ -139,7 +138,7 @@ def synthetic_motions(robot: Robot, path: Path) -> Path:
 
 BENCHES = {"env": bench_env, "retarget": bench_retarget}
 
-main = verb("bench", run, out="optional_file", positional="name")
+main = verb("bench", run, out="optional_file", positional="name", devices=("cpu",))
 
 if __name__ == "__main__":
     sys.exit(main(None))

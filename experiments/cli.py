@@ -55,8 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose turn it is then: on two
     # cores with other work beside, this made environment steps up to six times slower. Read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Read when torch loads its OpenMP: threads that wait by spinning make a busy machine many times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from experiments.failures import guarded
 
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -5,7 +5,8 @@ A verb is a function `run(config, run) -> int | None` and one line, `main = verb
 - composes conf/NAME.yaml with the command line, and turns Hydra's messages into one clear line;
 - checks numbers against the type of their default, keys that must be given, the device and the output place
   before any work starts;
-- writes the resolved configuration to OUT/config.yaml, and with resume=RUN_FOLDER starts from that run's own;
+- writes the resolved configuration to OUT/config.yaml, not before the verb has accepted its inputs (`run.begin()`), and
+  with resume=RUN_FOLDER starts from that run's own;
 - seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the same bytes;
 - never changes the working directory and leaves nothing behind but what OUT holds.
 """
@@ -20,7 +21,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +42,7 @@ from experiments.help import CONF, choices
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
-# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care.
+# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~" expanded.
 PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
 OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
@@ -57,6 +58,10 @@ QUIET = (
 Out = Literal["folder", "file", "optional_file"]
 
 
+def _nothing() -> None:
+    """What `Run.begin` does where nobody has anything to note."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What a verb is told besides its configuration."""
@@ -65,9 +70,12 @@ class Run:
     out: Path | None  # the run folder (exists), the file to write, or None where the verb needs none
     seed: int
     device: str  # "cpu", "cuda" or "cuda:N"; known to exist
-    threads: int  # CPU threads for torch and the simulator
+    threads: int  # CPU threads for the simulator; results do not depend on them
     resume: Path | None = None  # the run folder to continue
     job: str = ""  # the name of this job in a sweep, "" for a single run
+    # The verb calls it once its inputs are loaded and sound, before it writes anything: writes OUT/config.yaml. Until then
+    # whatever an earlier run left in OUT stays as it is.
+    begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
     @property
     def place(self) -> Path:
@@ -88,12 +96,14 @@ def verb(
     torch: bool = True,
     positional: str | None = None,
     protect: str | None = None,
+    devices: Sequence[str] = ("cpu", "cuda"),
 ) -> Callable[[Sequence[str] | None], int]:
     """The main of a verb: `main(arguments) -> exit code`.
 
     out: what `out=` names. torch: whether to seed and configure torch (importing it takes seconds).
     positional: the key that one argument without "=" is for. protect: a folder inside OUT that marks a run worth
-    keeping; where it exists and is not empty, a new run there is refused unless resume= names it.
+    keeping; where it exists and is not empty, a new run there is refused unless resume= names it. devices: the kinds of
+    device that the verb can compute on; others are refused before any work.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,7 +117,9 @@ def verb(
 
         def job(config: DictConfig) -> None:
             started.append(True)
-            codes.append(_run_job(name, function, config, out=out, use_torch=torch, protect=protect))
+            codes.append(
+                _run_job(name, function, config, out=out, use_torch=torch, protect=protect, devices=devices)
+            )
 
         scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
         command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch)
@@ -277,7 +289,16 @@ def unknown_key(verb_name: str, key: str) -> str:
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-def _run_job(name: str, function: Verb, config: DictConfig, *, out: Out, use_torch: bool, protect: str | None) -> int:
+def _run_job(
+    name: str,
+    function: Verb,
+    config: DictConfig,
+    *,
+    out: Out,
+    use_torch: bool,
+    protect: str | None,
+    devices: Sequence[str],
+) -> int:
     """Prepare, run and tidy up one job; user errors become a line and an exit code, anything else is raised."""
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode == RunMode.MULTIRUN
@@ -288,24 +309,38 @@ def _run_job(name: str, function: Verb, config: DictConfig, *, out: Out, use_tor
     run: Run | None = None
     try:
         overrides = _overrides(list(hydra_config.overrides.task))
-        config = _with_resumed(config, overrides)
+        expand_paths(config)
+        config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)
         if missing := sorted(OmegaConf.missing_keys(config)):
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
-        place, made = _prepare_out(config, out, job, protect=protect)
+        for key in ("threads", "torch_threads"):
+            if config.get(key) is not None:
+                at_least(config, **{key: 1})
+        device = check_device(str(config.device), verb_name=name, devices=devices)
+        place, made = _prepare_out(name, config, out, job, protect=protect)
+        begun: list[bool] = []
+
+        def begin() -> None:
+            if not begun and out == "folder" and place is not None:
+                write_config(config, place, verb_name=name)
+            begun.append(True)
+
         run = Run(
             verb=name,
             out=place,
             seed=int(config.seed),
-            device=check_device(str(config.device)),
+            device=device,
             threads=int(config.get("threads") or cpus()),
-            resume=Path(str(config.resume)).expanduser() if config.get("resume") else None,
+            resume=Path(str(config.resume)) if config.get("resume") else None,
             job=job,
+            begin=begin,
         )
-        if out == "folder" and place is not None:
-            write_config(config, place)
-        seed_everything(run.seed, device=run.device, threads=run.threads, use_torch=use_torch)
-        return function(config, run) or 0
+        torch_threads = int(config.get("torch_threads") or cpus())
+        seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=use_torch)
+        code = function(config, run) or 0
+        begin()  # of a verb that had no inputs to look at
+        return code
     except (InputError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -331,15 +366,29 @@ def _job_name(hydra_config: Any) -> str:
     return name or str(hydra_config.job.num)
 
 
-def _with_resumed(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
+def expand_paths(config: DictConfig) -> None:
+    """Replace a leading "~" in every path of the configuration, in place."""
+
+    def expanded(value: Any) -> Any:
+        if isinstance(value, ListConfig):
+            return [expanded(entry) for entry in value]
+        return os.path.expanduser(value) if isinstance(value, str) else value
+
+    for key in PATH_KEYS & {str(key) for key in config}:
+        if not OmegaConf.is_missing(config, key) and config[key] is not None:
+            config[key] = expanded(config[key])
+
+
+def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
     """With resume=RUN_FOLDER: that run's configuration, changed only by what this command line gives."""
     if not config.get("resume"):
         return config
-    folder = Path(str(config.resume)).expanduser()
-    path = folder / "config.yaml"
-    if not path.is_file():
+    folder = Path(str(config.resume))
+    if not (folder / "config.yaml").is_file():
         raise InputError(f"resume={folder}: no run folder (it has no config.yaml)")
-    stored = load_config(path)
+    owner, stored = stored_config(folder)
+    if owner not in (verb_name, None):
+        raise InputError(f"resume={folder} is a run of npmp {owner}; npmp {verb_name} cannot continue it")
     with open_dict(stored):
         for entry in overrides:
             key = entry.key_or_group
@@ -350,6 +399,17 @@ def _with_resumed(config: DictConfig, overrides: Sequence[Override]) -> DictConf
         if not any(entry.key_or_group == "out" for entry in overrides):
             stored.out = str(folder)
     return stored
+
+
+def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
+    """FOLDER/config.yaml as `write_config` left it: the verb (None where it does not say) and its configuration.
+
+    Raises InputError when it cannot be read.
+    """
+    config = load_config(folder / "config.yaml")
+    with open_dict(config):
+        owner = config.pop("verb", None)
+    return (None if owner is None else str(owner)), config
 
 
 def load_config(path: Path) -> DictConfig:
@@ -413,12 +473,34 @@ def checked(key: str, value: Any, default: Any) -> Any:
     return value
 
 
-def check_device(device: str) -> str:
-    """`device` where it exists. Raises InputError. Asks torch only about something else than the CPU."""
+def at_least(config: DictConfig, **lowest: int) -> None:
+    """Check whole numbers of a verb's configuration; a key is written with "__" for ".", e.g. `evaluation__every=1`.
+
+    Raises InputError for anything but a whole number that is large enough. Keys that the configuration has not are left alone.
+    """
+    for name, low in lowest.items():
+        key = name.replace("__", ".")
+        value = OmegaConf.select(config, key, default=low)
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise InputError(f"{key}={value}: a whole number of at least {low} is expected")
+
+
+def above_zero(config: DictConfig, *keys: str) -> None:
+    """Check numbers of a verb's configuration. Raises InputError for anything but a number above zero."""
+    for key in keys:
+        value = OmegaConf.select(config, key)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+            raise InputError(f"{key}={value}: a number above 0 is expected")
+
+
+def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:
+    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the CPU."""
     if device == "cpu":
         return device
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
+    if "cuda" not in devices:
+        raise InputError(f"device={device}: npmp {verb_name} computes on the CPU only so far; use device=cpu")
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -454,28 +536,43 @@ def seed_everything(seed: int, *, device: str = "cpu", threads: int = 1, use_tor
 # --- the output place -------------------------------------------------------------------------------------------------
 
 
-def _prepare_out(config: DictConfig, kind: Out, job: str, *, protect: str | None) -> tuple[Path | None, list[Path]]:
+def _prepare_out(
+    verb_name: str, config: DictConfig, kind: Out, job: str, *, protect: str | None
+) -> tuple[Path | None, list[Path]]:
     """The place that out= names, made and known to be writable, and the folders made for it (outermost first)."""
     if config.out is None:
         if kind != "optional_file":
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
         return None, []
-    place = Path(str(config.out)).expanduser()
+    place = Path(str(config.out))
     if job:  # each job of a sweep has a folder of its own
         place = place / job if kind == "folder" else place.parent / job / place.name
     if kind != "folder" and place.is_dir():
         raise InputError(f"out={place} is a folder; a file name is expected")
     if kind == "folder" and place.exists() and not place.is_dir():
         raise InputError(f"out={place} is a file; a folder is expected")
-    if kind == "folder" and protect and not config.get("resume"):
-        kept = place / protect
-        if kept.is_dir() and any(kept.iterdir()):
+    continued = config.get("resume") and Path(str(config.resume)).resolve() == place.resolve()
+    if kind == "folder" and not continued:
+        _check_owner(verb_name, place)
+        kept = place / protect if protect else None
+        if kept is not None and kept.is_dir() and any(kept.iterdir()):
             raise InputError(f"out={place} holds a run already; continue it with resume={place} or choose another out=")
     folder = place if kind == "folder" else place.parent
     made = make_writable(folder)
     with open_dict(config):
         config.out = str(place)
     return place, made
+
+
+def _check_owner(verb_name: str, place: Path) -> None:
+    """Refuse a folder whose config.yaml is another verb's, or none of ours. Raises InputError."""
+    if not (place / "config.yaml").is_file():
+        return
+    owner, stored = stored_config(place)
+    if owner not in (verb_name, None):
+        raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
+    if owner is None and not {"out", "seed", "device"} <= set(stored):
+        raise InputError(f"out={place} holds a config.yaml that npmp did not write; choose another out=")
 
 
 def make_writable(folder: Path) -> list[Path]:
@@ -502,9 +599,9 @@ def _remove_if_bare(made: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def write_config(config: DictConfig, folder: Path) -> None:
-    """Write FOLDER/config.yaml: the resolved configuration, in one step."""
-    text = OmegaConf.to_yaml(config, resolve=True)
+def write_config(config: DictConfig, folder: Path, *, verb_name: str) -> None:
+    """Write FOLDER/config.yaml: whose it is and the resolved configuration, in one step. `stored_config` reads it."""
+    text = OmegaConf.to_yaml(OmegaConf.merge({"verb": verb_name}, config), resolve=True)
     with atomic_path(folder / "config.yaml") as path:
         path.write_text(text, encoding="utf-8")
 
@@ -512,11 +609,13 @@ def write_config(config: DictConfig, folder: Path) -> None:
 def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """A verb's resolved configuration, for one verb that runs another's stage (the demo) and for tests.
 
-    Raises InputError for an unknown key or choice.
+    Raises InputError for an unknown key or choice, or a value of the wrong kind.
     """
     try:
-        return _composed(verb_name, overrides)
-    except (ConfigCompositionException, OmegaConfBaseException) as error:
+        config = _composed(verb_name, overrides)
+        check_values(verb_name, config, _overrides(overrides))
+        return config
+    except (ConfigCompositionException, OmegaConfBaseException, OverrideParseException) as error:
         raise InputError(explain(error, verb_name)) from error
 
 

@@ -10,19 +10,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 import npmp
 from experiments import evaluate, imitate, report, reuse
-from experiments.common import Run, compose, console, load_config, seed_everything, verb, write_config
+from experiments.common import (
+    Run,
+    at_least,
+    compose,
+    console,
+    quoted,
+    seed_everything,
+    stored_config,
+    verb,
+    write_config,
+)
 from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path
 from mocap_data.synthetic import demo_clips
 from npmp import robots
+from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from retarget import retarget_many
+from retarget.quality import overall_rms
 
 
 class Stages:
@@ -47,80 +59,88 @@ class Stages:
             self._running = None
 
 
-def stage(verb_name: str, run: Run, out: Path, overrides: Sequence[str]) -> tuple[DictConfig, Run]:
-    """Another verb's configuration and run, for one stage of the demo in its own folder.
+def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
+    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command would."""
+    place = quoted(str(run.place / verb_name))
+    threads = [f"threads={run.threads}", f"torch_threads={torch.get_num_threads()}"]
+    return compose(verb_name, [*overrides, f"seed={run.seed}", *threads, f"out={place}"])
+
+
+def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run]:
+    """Configuration and run of one stage.
 
     A stage that an earlier demo began with the same configuration goes on; any other leftover is cleared away.
     """
-    config = compose(verb_name, [*overrides, f"seed={run.seed}", f"threads={run.threads}", f"out='{out}'"])
-    stored = out / "config.yaml"
-    begun = any((out / "checkpoints").glob("checkpoint_*.json")) and stored.is_file()
-    if begun and load_config(stored) != config:
+    out = run.place / verb_name
+    begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
+    if not begun or stored_config(out) != (verb_name, config):
         begun = False
-    if not begun:
         shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    write_config(config, out)
-    seed_everything(run.seed, threads=run.threads)  # each stage alone gives the same numbers
-    return config, replace(run, verb=verb_name, out=out, resume=out if begun else None)
+    seed_everything(run.seed, threads=torch.get_num_threads())  # each stage alone gives the same numbers
+    resume = out if begun else None
+    return config, replace(
+        run, verb=verb_name, out=out, resume=resume, begin=lambda: write_config(config, out, verb_name=verb_name)
+    )
 
 
 def motions_of(robot: Robot, run: Run) -> MotionSet:
     """The generated gaits, retargeted."""
     motions = retarget_many(demo_clips(), robot)
-    assert run.out is not None
-    write_motions(run.out / "motions.h5", motions)
+    write_motions(run.place / "motions.h5", motions)
     return motions
 
 
 def run(config: DictConfig, run: Run) -> int:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
-    assert run.out is not None
-    if (run.out / "summary.json").exists():  # a finished demo is done anew, not continued
-        for name in ("imitate", "reuse"):
-            shutil.rmtree(run.out / name, ignore_errors=True)
-        (run.out / "summary.json").unlink()
+    at_least(config, starts=1)
+    out, stages, robot = run.place, Stages(), robots.load(config.robot.name)
+    # All settings first, so that a mistake in them shows before any work.
     tiny = ["debug=tiny"] if config.debug_stages else []
-    stages, robot = Stages(), robots.load(config.robot.name)
+    data, module = f"data={quoted(str(out / 'motions.h5'))}", out / "imitate" / "module"
+    imitation = settings_of("imitate", run, [*tiny, data, *config.imitate])
+    walk = ["task=walk", f"module={quoted(str(module))}", data]
+    walking_settings = settings_of("reuse", run, [*tiny, *walk, *config.reuse])
+    run.begin()
+    if (out / "summary.json").exists():  # a finished demo is done anew, not continued
+        for name in ("imitate", "reuse"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        (out / "summary.json").unlink()
     began = time.perf_counter()
 
     stages.begin("retarget", "retarget: generated dog gaits onto the robot")
     motions = motions_of(robot, run)
-    data = f"data='{run.out / 'motions.h5'}'"
 
     stages.begin("imitate", "imitate: a skill module, through a learned world model")
-    learned = imitate.train(*stage("imitate", run, run.out / "imitate", [*tiny, data, *config.imitate]))
+    learned = imitate.train(*stage("imitate", run, imitation))
 
     stages.begin("reuse", "reuse: walking on command in the module's latent space, its decoder frozen")
-    module = run.out / "imitate" / "module"
-    walked = reuse.train(
-        *stage("reuse", run, run.out / "reuse", [*tiny, "task=walk", f"module='{module}'", data, *config.reuse])
-    )
+    walked = reuse.train(*stage("reuse", run, walking_settings))
 
     stages.begin("evaluate", "evaluate and report")
     skill = SkillModule.load(module)
     evaluation = {"module": "module", "data": "motions.h5"} | evaluate.evaluate(
-        skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
+        skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
     )
     evaluation["walking"], walking = evaluate.evaluate_policy(
-        run.out / "reuse" / "policy", module, robot, motions,
+        HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, motions,
         robots_at_once=config.starts, seed=run.seed, threads=run.threads,
     )  # fmt: skip
-    with atomic_path(run.out / "evaluation.json") as path:
+    with atomic_path(out / "evaluation.json") as path:
         path.write_text(json.dumps(evaluation, indent=2) + "\n")
     stages.end()
     summary = summarize(motions, learned, walked, evaluation, run, stages.seconds)
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
-    with atomic_path(run.out / "summary.json") as path:
+    with atomic_path(out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    write_report(run.out, motions, evaluation, walking, summary, config)
+    write_report(out, motions, evaluation, walking, summary, config)
     evaluate.print_table(evaluation)
     console().print(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
         f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
         f"velocity error {summary['velocity_error']['random_latents']:.2f} with random latents and "
         f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
-        f"{run.out / 'report.html'}",
+        f"{out / 'report.html'}",
         highlight=False,
         soft_wrap=True,
     )
@@ -137,7 +157,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The demo's figures: what summary.json holds."""
     return {
-        "retarget_rms_marker_m": float(np.mean([m.quality["rms_marker_m"] for m in motions.motions])),
+        "retarget_rms_marker_m": overall_rms(motions.motions),
         "tracked_s": {"before": learned["before"]["tracked_s"], "after": learned["after"]["tracked_s"]},
         "tracked_fraction": {
             "before": learned["before"]["tracked_fraction"],
@@ -150,10 +170,7 @@ def summarize(
             "after": walked["velocity_error"]["after"],
         },
         "env_steps": {"imitate": learned["env_steps"], "reuse": walked["env_steps"]},
-        "steps_per_s": {
-            "imitate": round(learned["env_steps"] / max(seconds["imitate"], 1e-9), 1),
-            "reuse": round(walked["env_steps"] / max(seconds["reuse"], 1e-9), 1),
-        },
+        "steps_per_s": {"imitate": learned["steps_per_s"], "reuse": walked["steps_per_s"]},
         "seconds": seconds,
         "seed": run.seed,
         "threads": run.threads,
@@ -208,4 +225,4 @@ def write_report(
     )
 
 
-main = verb("demo", run)
+main = verb("demo", run, devices=("cpu",))

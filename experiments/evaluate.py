@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
-from experiments.common import Run, console, verb
+from experiments.common import Run, at_least, console, verb
 from experiments.imitate import Judge, load_motions
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
@@ -94,16 +94,19 @@ def evaluate(
 
 
 def evaluate_policy(
-    policy_folder: Path, module: Path, robot: Robot, motions: MotionSet, *, robots_at_once: int, seed: int, threads: int
+    policy: HighLevelPolicy,
+    skill: SkillModule,
+    robot: Robot,
+    motions: MotionSet,
+    *,
+    robots_at_once: int,
+    seed: int,
+    threads: int,
 ) -> tuple[dict[str, Any], report.Walking]:
     """Walking on command for 20 s: a policy and random latents under the same commands.
 
     Returns: the figures of both, for evaluation.json, and the traces of one robot, for the report.
-
-    Raises: InputError when the policy belongs to another module.
     """
-    skill = SkillModule.load(module)
-    policy = HighLevelPolicy.load(policy_folder, module=module)
     config = WalkingConfig(command_range=as_command_range(policy.contract.command_range), num_threads=threads)
     env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config)
     trial = evaluate_walking(policy, skill, env, seconds=20.0, seed=seed + 1000)
@@ -166,31 +169,33 @@ def command_line() -> str:
 
 def run(config: DictConfig, run: Run) -> int:
     """Evaluate, write the three files, print the table."""
-    assert run.out is not None
-    robot = robots.load(config.robot.name)
+    at_least(config, starts=1)
+    out, robot = run.place, robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
-    module = Path(str(config.module)).expanduser()
+    module = Path(str(config.module))
     skill = SkillModule.load(module)
+    skill.check_robot(robot)
+    policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module)
+    run.begin()
     result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
-        skill, robot, motions, run.out, starts=config.starts, seed=run.seed, threads=run.threads
+        skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
     )
     walking = None
-    if config.policy is not None:
+    if policy is not None:
         result["walking"], walking = evaluate_policy(
-            Path(str(config.policy)).expanduser(), module, robot, motions,
-            robots_at_once=config.starts, seed=run.seed, threads=run.threads,
-        )  # fmt: skip
-    with atomic_path(run.out / "evaluation.json") as path:
+            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, threads=run.threads
+        )
+    with atomic_path(out / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
     metrics = module.parent / "metrics.csv"
     report.build(
-        run.out / "report.html",
+        out / "report.html",
         report.ReportData(
             title=f"Imitation by {skill.robot}",
             subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic",
             retarget=report.retarget_rows(motions.motions),
             evaluation=result,
-            rollouts=run.out / "rollouts.h5",
+            rollouts=out / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
             walking=walking,
             provenance={
@@ -209,11 +214,11 @@ def run(config: DictConfig, run: Run) -> int:
     starts = result["random_starts"]
     terminal.print(
         f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
-        f"{run.out / 'report.html'}",
+        f"{out / 'report.html'}",
         highlight=False,
         soft_wrap=True,
     )
     return 0
 
 
-main = verb("evaluate", run)
+main = verb("evaluate", run, devices=("cpu",))

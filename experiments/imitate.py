@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from experiments.common import Run, console, verb
+from experiments.common import Run, at_least, console, verb
 from experiments.runlog import RunLog
+from experiments.training import iterate, starting_point
 from experiments.typed import build
 from mocap_data import MotionSet, read_motions
 from mocap_data.errors import InputError
@@ -56,15 +56,20 @@ class Judge:
         }
 
 
+# the judge's figures among the metrics of a run
+JUDGED = ("tracked_fraction", "tracked_s")
+
+
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The whole run, into run.out. Returns the summary that goes into module.json."""
-    assert run.out is not None  # the verb's kind says so
-    if run.device != "cpu":
-        raise InputError(f"device={run.device}: the world-model path trains on the CPU only so far; use device=cpu")
+    """The whole run, into run.place. Returns the summary that goes into module.json."""
     if config.algo.name != "world_model":
         raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model")
     if config.task.name != "imitation":
         raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
+    at_least(
+        config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__starts=1, algo__num_envs=1,
+        task__future_frames=1,
+    )  # fmt: skip
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
@@ -78,18 +83,22 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     per_iteration = env.num_envs * settings.collect_steps
     total = max(1, round((config.steps - env.num_envs * settings.warmup_steps) / per_iteration))
 
-    out, done = run.out, None
+    out, done = run.place, None
     folder = out / "checkpoints"
     before: dict[str, float]
     latest: dict[str, float]
-    if run.resume is not None:
-        done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
+    if found := starting_point(run):
+        done, tensors, values = found
         trainer.load_state_dict(tensors)
         before, latest = values["before"], values.get("latest", values["before"])
-    else:
+    run.begin()
+    log = RunLog(
+        out, total, judged=JUDGED, resume_after=done, resume_from=run.resume, console=console(stderr=True)
+    )
+    if found is None:
         before = latest = judge(trainer.average)
         trainer.warm_up()
-    log = RunLog(out, total, resume_after=done, console=console(stderr=True))
+        checkpoint.save(folder, 0, trainer.state_dict(), {"before": before, "latest": latest})
     began, steps_before = time.perf_counter(), trainer.env_steps
 
     def keep() -> dict[str, Any]:
@@ -111,12 +120,10 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         return summary
 
     while trainer.iteration_count < total:
-        metrics = trainer.iteration(trainer.iteration_count / total)
+        metrics = iterate(
+            trainer, total, run, finite=("model_loss", "tracking_loss", "kl"), rates="algo.policy_lr=, algo.model_lr="
+        )
         count = trainer.iteration_count
-        if not (math.isfinite(metrics["model_loss"]) and math.isfinite(metrics["tracking_loss"])):
-            raise RuntimeError(
-                f"training diverged at iteration {count}: {metrics}; the last checkpoint in {folder} is sound"
-            )
         if count == 1 or count % config.evaluation.every == 0 or count == total:
             latest = judge(trainer.average)
             metrics |= latest
@@ -125,6 +132,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             keep()
     summary = keep()
     log.close()
+    summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
     summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
     with atomic_path(out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
@@ -137,11 +145,11 @@ def run(config: DictConfig, run: Run) -> int:
     console().print(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
         f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment steps "
-        f"({summary['minutes_here']} minutes here): {run.out / 'module' if run.out else ''}",
+        f"({summary['minutes_here']} minutes here): {run.place / 'module'}",
         highlight=False,
         soft_wrap=True,
     )
     return 0
 
 
-main = verb("imitate", run, protect="checkpoints")
+main = verb("imitate", run, protect="checkpoints", devices=("cpu",))

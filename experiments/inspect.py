@@ -13,7 +13,7 @@ import numpy as np
 from omegaconf import DictConfig
 from rich.table import Table
 
-from experiments.common import Run, console, load_config, verb
+from experiments.common import Run, console, stored_config, verb
 from mocap_data import read
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
@@ -25,7 +25,7 @@ Findings = dict[str, Any]
 
 def run(config: DictConfig, run: Run) -> int:
     """Say what file= is and what it holds."""
-    path = Path(str(config.file)).expanduser()
+    path = Path(str(config.file))
     findings = inspect(path)
     show(findings)
     if run.out is not None:
@@ -163,8 +163,8 @@ def tensors(path: Path) -> Findings:
 
 def inspect_run(path: Path) -> Findings:
     """A run folder: its settings, how far it came, what it left."""
-    config = load_config(path / "config.yaml")
-    findings: Findings = {"path": str(path), "kind": "run folder"}
+    owner, config = stored_config(path)
+    findings: Findings = {"path": str(path), "kind": "run folder" if owner is None else f"run folder of npmp {owner}"}
     for key in ("robot", "task", "algo", "net"):
         value = config.get(key)
         name = value.get("name") if isinstance(value, DictConfig) else value

@@ -25,6 +25,7 @@ from mocap_data.readers import READERS
 from npmp import robots
 from npmp.robots import Robot
 from retarget import Options, retarget, retarget_many
+from retarget.quality import overall_rms
 
 SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
 QUALITY = ("rms_marker_m", "foot_slide_mps", "penetration_m", "limit_violations")
@@ -205,15 +206,14 @@ def retarget_clips(
 
 
 def table_of(motion_set: MotionSet) -> Table:
-    """Clips and their quality figures; the last row sums up (errors by root mean square, weighted by duration)."""
+    """Clips and their quality figures; the last row sums up (marker errors by root mean square over frames)."""
     table = Table(title=f"motions of {motion_set.robot}", title_justify="left", show_footer=len(motion_set.motions) > 1)
     motions = motion_set.motions
     weights = np.array([len(motion.qpos) / motion.rate_hz for motion in motions])
     figures = {key: np.array([motion.quality[key] for motion in motions]) for key in QUALITY}
-    rms = float(np.sqrt(np.average(figures["rms_marker_m"] ** 2, weights=weights)))
     columns: list[tuple[str, list[str], str]] = [
         ("seconds", [f"{value:.1f}" for value in weights], f"{weights.sum():.1f}"),
-        ("RMS marker\nerror cm", [f"{100 * value:.2f}" for value in figures["rms_marker_m"]], f"{100 * rms:.2f}"),
+        ("RMS marker\nerror cm", [f"{100 * value:.2f}" for value in figures["rms_marker_m"]], f"{100 * overall_rms(motions):.2f}"),
         (
             "foot slide\ncm/s",
             [f"{100 * value:.2f}" for value in figures["foot_slide_mps"]],
@@ -244,7 +244,7 @@ def report_failures(failures: Sequence[Failure]) -> None:
         print(f"npmp: left out: {described(failure)}", file=sys.stderr)
 
 
-main = verb("retarget", run, out="file", torch=False)
+main = verb("retarget", run, out="file", torch=False, devices=("cpu",))
 
 if __name__ == "__main__":
     sys.exit(main(None))

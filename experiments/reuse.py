@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
 
-from experiments.common import Run, console, verb
+from experiments.common import Run, above_zero, at_least, console, verb
 from experiments.imitate import load_motions
 from experiments.runlog import RunLog
+from experiments.training import Trainer, iterate, starting_point
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
@@ -27,22 +27,6 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, VMPOTrainer, VMPOTrainerConfig, evaluate_walking, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-
-
-class Trainer(Protocol):
-    """What this verb needs of an algorithm."""
-
-    env_steps: int
-    iteration_count: int
-
-    def iteration(self, progress: float) -> dict[str, float]:
-        """Collect and learn once; progress in [0, 1] is the share of the run done."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on."""
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +105,14 @@ JUDGED = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
 
 
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The whole run, into run.out. Returns the summary that goes into policy.json."""
-    out = run.out
-    assert out is not None  # the verb's kind says so
-    if run.device != "cpu":
-        raise InputError(f"device={run.device}: reuse trains on the CPU only so far; use device=cpu")
+    """The whole run, into run.place. Returns the summary that goes into policy.json."""
+    out = run.place
     if config.task.name != "walk":
         raise InputError(f"no reuse task '{config.task.name}'; there are: walk")
     if config.algo.name not in ALGORITHMS:
         raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(ALGORITHMS)}")
+    at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
+    above_zero(config, "evaluation.seconds")
     robot = robots.load(config.robot.name)
     skill = SkillModule.load(config.module).requires_grad_(False)
     skill.check_robot(robot)
@@ -158,16 +141,26 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
 
     folder, done = out / "checkpoints", None
     before: dict[str, Any]
-    if run.resume is not None:
-        done, tensors, values = checkpoint.load_latest(run.resume / "checkpoints")
+    latest: dict[str, Any]
+    if found := starting_point(run):
+        done, tensors, values = found
         if values["module_sha256"] != policy.contract.module_sha256:
             raise InputError(f"the run in '{run.resume}' was trained with another module than '{config.module}'")
         trainer.load_state_dict(tensors)
         before, latest = values["before"], values["latest"]
-    else:
+
+    def values_to_keep() -> dict[str, Any]:
+        """What a checkpoint holds beside the trainer's state."""
+        return {"before": before, "latest": latest, "module_sha256": policy.contract.module_sha256}
+
+    run.begin()
+    log = RunLog(
+        out, total, judged=JUDGED, resume_after=done, resume_from=run.resume, console=console(stderr=True)
+    )
+    if found is None:
         before = {"random_latents": judge(None), "untrained": judge(kept)}
         latest = before["untrained"]
-    log = RunLog(out, total, resume_after=done, console=console(stderr=True))
+        checkpoint.save(folder, 0, trainer.state_dict(), values_to_keep())
     began, steps_before = time.perf_counter(), trainer.env_steps
 
     def keep() -> dict[str, Any]:
@@ -189,18 +182,13 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "before": before,
             "after": latest,
         }
-        values = {"before": before, "latest": latest, "module_sha256": policy.contract.module_sha256}
-        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), values)
+        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), values_to_keep())
         kept.save(out / "policy", training=summary)
         return summary
 
     while trainer.iteration_count < total:
-        metrics = trainer.iteration(trainer.iteration_count / total)
+        metrics = iterate(trainer, total, run, finite=("reward", "velocity_error", "kl"), rates="algo.learner.learning_rate=")
         count = trainer.iteration_count
-        if not all(math.isfinite(metrics[k]) for k in ("reward", "velocity_error", "kl")):
-            raise RuntimeError(
-                f"training diverged at iteration {count}: {metrics}; the last checkpoint in {folder} is sound"
-            )
         metrics = {f"collect_{k}" if k in JUDGED else k: v for k, v in metrics.items()}
         if count == 1 or count % trial.every == 0 or count == total:
             latest = judge(kept)
@@ -210,6 +198,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             keep()
     summary = keep()
     log.close()
+    summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
     summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
     with atomic_path(out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
@@ -223,11 +212,11 @@ def run(config: DictConfig, run: Run) -> int:
     console().print(
         f"velocity error |v - v_cmd|: {error['random_latents']:.3f} with random latents, {error['after']:.3f} after"
         f" {summary['env_steps']:,} environment steps ({summary['minutes_here']} minutes here):"
-        f" {run.out / 'policy' if run.out else ''}",
+        f" {run.place / 'policy'}",
         highlight=False,
         soft_wrap=True,
     )
     return 0
 
 
-main = verb("reuse", run, protect="checkpoints")
+main = verb("reuse", run, protect="checkpoints", devices=("cpu",))

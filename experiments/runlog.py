@@ -6,40 +6,70 @@ import csv
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+
+# What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
+SHOWN = (
+    "tracked_s", "velocity_error", "reward", "tracking_loss", "loss_policy", "loss_value", "model_loss", "model_position_m",
+    "kl", "beta",
+)  # fmt: skip
 
 
 class RunLog:
     """Appends one row per call of `write`.
 
-    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes to timing.csv. The columns
-    are those of the first row; a later row may leave some empty but bring no new ones.
+    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes to timing.csv, and goes
+    on after a resume. The columns are those of the first row and the judged figures, which most rows leave empty; should a
+    later row bring others, the file is written anew with them.
     """
 
-    def __init__(self, folder: Path, total: int, *, resume_after: int | None = None, console: Console | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        total: int,
+        *,
+        judged: Sequence[str] = (),
+        resume_after: int | None = None,
+        resume_from: Path | None = None,
+        console: Console | None = None,
+    ):
         """Args:
         folder: the run folder.
         total: iterations of the whole run, for the time left.
+        judged: metrics that are measured only now and then; the live line shows their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
+        resume_from: the run folder that holds those rows, `folder` by default. No such files, or empty ones: no rows.
         """
-        self.folder, self.total = folder, total
+        self.folder, self.total, self.judged = folder, total, tuple(judged)
         self.console = console or Console(stderr=True)
         self._start, self._first_iteration = time.perf_counter(), resume_after or 0
         self._columns: dict[str, list[str]] = {}
+        self._latest: dict[str, float] = {}
         self._last_plain = -math.inf
+        kept: dict[str, list[dict[str, str]]] = {}
         for name in ("metrics.csv", "timing.csv"):
-            path = folder / name
-            if resume_after is not None and path.is_file():
-                self._columns[name] = _truncate(path, resume_after)
-            else:
-                path.unlink(missing_ok=True)
-        self._board = _tensorboard(folder / "tensorboard", purge_step=resume_after)
+            columns, rows = ([], []) if resume_after is None else _rows(resume_from or folder, name, resume_after)
+            (folder / name).unlink(missing_ok=True) if not columns else _rewrite(folder / name, columns, rows)
+            if columns:
+                self._columns[name] = columns
+            kept[name] = [dict(zip(columns, row)) for row in rows]
+        self._wall_before = _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
+        for row in kept["metrics.csv"]:
+            self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
+        # TensorBoard counts environment steps: what an earlier process wrote after its last checkpoint is hidden
+        done = int(_number(kept["metrics.csv"][-1].get("env_steps"))) if kept["metrics.csv"] else 0
+        self._board = _tensorboard(folder / "tensorboard", purge_step=None if resume_after is None else done + 1)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the run has taken, those before a resume included."""
+        return self._wall_before + time.perf_counter() - self._start
 
     def write(self, iteration: int, env_steps: int, metrics: Mapping[str, float], *, env_steps_done_here: int) -> None:
         """Log one iteration and refresh the live line.
@@ -49,31 +79,29 @@ class RunLog:
         """
         elapsed = time.perf_counter() - self._start
         speed = env_steps_done_here / max(elapsed, 1e-9)
-        self._append("metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics})
-        self._append("timing.csv", {"iteration": iteration, "wall_s": round(elapsed, 3), "steps_per_s": round(speed, 1)})
+        self._append("metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics}, self.judged)
+        wall = round(self._wall_before + elapsed, 3)
+        self._append("timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)})
         if self._board is not None:
             for key, value in {**metrics, "steps_per_s": speed}.items():
                 if math.isfinite(value):
                     self._board.add_scalar(key, value, env_steps)
-        self._show(iteration, metrics, elapsed, speed)
+        self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
+        self._show(iteration, {**self._latest, **metrics}, elapsed, speed)
 
-    def _append(self, name: str, row: dict[str, Any]) -> None:
-        new = name not in self._columns
-        if new:
-            self._columns[name] = list(row)
-        elif unknown := set(row) - set(self._columns[name]):
-            raise ValueError(f"{name}: columns {sorted(unknown)} were not in the first row")
-        with open(self.folder / name, "a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if new:
-                writer.writerow(self._columns[name])
-            writer.writerow([_cell(row.get(column)) for column in self._columns[name]])
+    def _append(self, name: str, row: dict[str, Any], later: Sequence[str] = ()) -> None:
+        path, columns = self.folder / name, self._columns.get(name, [])
+        if new := [key for key in dict.fromkeys((*row, *later)) if key not in columns]:
+            rows = _rows(self.folder, name, None)[1] if columns else []
+            self._columns[name] = columns = [*columns, *new]
+            _rewrite(path, columns, rows)
+        with open(path, "a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow([_cell(row.get(column)) for column in columns])
 
     def _show(self, iteration: int, metrics: Mapping[str, float], elapsed: float, speed: float) -> None:
         done = iteration - self._first_iteration
         left = elapsed / max(done, 1) * (self.total - iteration)
-        shown = "  ".join(f"{k} {v:.3g}" for k, v in metrics.items() if k in SHOWN and math.isfinite(v))
-        line = f"{iteration}/{self.total}  {speed:,.0f} steps/s  {shown}  {_clock(left)} left"
+        line = live_line(iteration, self.total, speed, metrics, left)
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[2K" + line[: max(20, self.console.width - 1)])
             sys.stderr.flush()
@@ -89,12 +117,10 @@ class RunLog:
             self._board.close()
 
 
-SHOWN = frozenset(
-    {
-        "tracked_s", "tracked_fraction", "tracking_loss", "model_loss", "model_position_m", "kl", "beta", "error",
-        "reward", "velocity_error", "policy_loss", "value_loss", "episode_return",
-    }
-)  # fmt: skip
+def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:
+    """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN that there are."""
+    figures = [f"{key} {metrics[key]:.3g}" for key in SHOWN if key in metrics and math.isfinite(metrics[key])]
+    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{_clock(left_s)} left", *figures])
 
 
 def _cell(value: Any) -> str:
@@ -104,22 +130,42 @@ def _cell(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
+def _number(text: str | None) -> float:
+    """A cell's number; 0 where it holds none."""
+    try:
+        return float(text or 0.0)
+    except ValueError:
+        return 0.0
+
+
 def _clock(seconds: float) -> str:
     minutes, s = divmod(int(max(seconds, 0)), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
-def _truncate(path: Path, last: int) -> list[str]:
-    """Drop the rows after iteration `last`, written between the checkpoint and the kill. Returns the columns."""
-    with open(path, newline="") as file:
+def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
+    """Columns and whole rows of a log up to iteration `last`: later ones were written between the checkpoint and the kill.
+
+    Nothing for a file that is absent or empty.
+    """
+    path = folder / name
+    if not path.is_file():
+        return [], []
+    with open(path, newline="", errors="replace") as file:
         rows = list(csv.reader(file))
-    if not rows:
-        raise InputError(f"'{path}' is empty; it cannot be continued")
-    kept = [r for r in rows[1:] if len(r) == len(rows[0]) and r[0].isdigit() and int(r[0]) <= last]
-    with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
-    return rows[0]
+    if not rows or not rows[0] or rows[0][0] != "iteration":
+        return [], []
+    whole = [row for row in rows[1:] if len(row) == len(rows[0]) and row[0].isdigit()]
+    return rows[0], [row for row in whole if last is None or int(row[0]) <= last]
+
+
+def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a log anew, in one step; rows shorter than the columns are filled up with empty cells."""
+    with atomic_path(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in rows)
 
 
 def _tensorboard(folder: Path, purge_step: int | None) -> Any:

@@ -41,7 +41,10 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
         digest = _digest(Path(temporary))
     with atomic_path(path.with_suffix(".json")) as temporary:
         Path(temporary).write_text(json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n")
-    for old in sorted(folder.glob("checkpoint_*.json"))[:-keep]:
+    # By step, not by age; but never what was written just now, though leftovers of another run may be further on.
+    for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[:-keep]:
+        if old == path.with_suffix(".json"):
+            continue
         old.unlink(missing_ok=True)
         old.with_suffix(".safetensors").unlink(missing_ok=True)
     return path
@@ -53,7 +56,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     Raises: InputError when there is none, or none that is undamaged.
     """
     damaged = []
-    for description in sorted(folder.glob("checkpoint_*.json"), reverse=True):
+    for description in sorted(folder.glob("checkpoint_*.json"), key=_step, reverse=True):
         path = description.with_suffix(".safetensors")
         try:
             content = json.loads(description.read_text())
@@ -65,6 +68,11 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     if damaged:
         raise InputError(f"no usable checkpoint in '{folder}': {'; '.join(damaged)}")
     raise InputError(f"no checkpoint in '{folder}'")
+
+
+def _step(path: Path) -> int:
+    digits = path.stem.rpartition("_")[2]
+    return int(digits) if digits.isdigit() else -1
 
 
 def _digest(path: Path) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mocap_data.arrays import Array
+from mocap_data.motion import ReferenceMotion
 from retarget.ground import Bools, horizontal_speed
 
 
@@ -12,6 +15,12 @@ def marker_errors(world: Array, targets: Array) -> dict[str, float]:
     """Root mean square and largest distance [m] between markers `world` and `targets`, both (T, M, 3)."""
     squares = np.square(world - targets).sum(axis=-1)
     return {"rms_marker_m": float(np.sqrt(squares.mean())), "max_marker_m": float(np.sqrt(squares.max()))}
+
+
+def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
+    """The root mean square marker error [m] over all frames of all motions (those with one marker set: over all markers)."""
+    squares = [motion.quality["rms_marker_m"] ** 2 for motion in motions]
+    return float(np.sqrt(np.average(squares, weights=[len(motion.qpos) for motion in motions])))
 
 
 def foot_slide(feet: Array, standing: Bools, rate_hz: float) -> float:

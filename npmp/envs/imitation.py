@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp import geometry, ranges
 from npmp.envs import rewards as rew
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
@@ -23,12 +23,16 @@ from npmp.sim import BatchSim, flat_scene
 
 @dataclass(frozen=True)
 class ImitationConfig:
-    """The imitation task's settings."""
+    """The imitation task's settings. Raises ValueError for values out of range."""
 
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
     start_tail: int = 10  # frames at a clip's end where no episode starts
     uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
     num_threads: int = 0  # of the physics; 0: all cores
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "start_tail", "num_threads")
+        ranges.share(self, "uniform_starts")
 
 
 class EnvStep(NamedTuple):

@@ -5,12 +5,12 @@ Pure functions of (robot's poses, reference frames), for the simulated and for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from npmp import geometry
+from npmp import geometry, ranges
 from npmp.envs.kinematics import BodyPoses, in_root_frame
 from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
@@ -20,7 +20,7 @@ REWARD_TERMS = ("truncation", "center_of_mass", "joint_velocity", "appendages", 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Weights and widths of eq. 9, and the corridor of eq. 2."""
+    """Weights and widths of eq. 9, and the corridor of eq. 2. Raises ValueError for values out of range."""
 
     termination_threshold: float = 0.3  # eq. 2
     termination_factor: float = 1.0  # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
@@ -32,6 +32,10 @@ class RewardConfig:
     appendage_scale: float = 80.0  # f [1/m^2]; 80 for ANYmal, 40 in dm_control
     orientation_weight: float = 0.65  # c
     orientation_scale: float = 2.0  # g [1/rad^2]
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "termination_threshold", "termination_factor")
+        ranges.not_negative(self, *(entry.name for entry in fields(self)))
 
 
 def tracking_error(poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0) -> Tensor:

@@ -11,8 +11,8 @@ from npmp.envs.reference import Reference
 class StartSampler:
     """Start frames, partly uniform, partly in proportion to how badly their surroundings are tracked.
 
-    The clips are cut into segments of about half a second. Every segment keeps a running failure rate: failures per second
-    spent in it. Frames too close to the end of a clip to be worth an episode are never drawn.
+    The clips are cut into segments of about half a second. Every segment keeps a running failure rate: failures per
+    visited control step. Frames too close to the end of a clip to be worth an episode are never drawn.
     """
 
     def __init__(self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5):

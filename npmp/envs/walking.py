@@ -20,7 +20,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.imitation import EnvStep
 from npmp.envs.reference import Reference
-from npmp.envs.state import GRAVITY, RobotState, differentiate, integrate, pose_from_qpos
+from npmp.envs.state import GRAVITY, RobotState, arrive, pose_from_qpos
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene
 
@@ -268,10 +268,7 @@ class WalkingEnv:
 
     def _observe(self, setpoint: Tensor) -> RobotState:
         """The state after a control step, its velocities by difference from the state before."""
-        pos, rot, joints = pose_from_qpos(self.sim.qpos)
-        velocity = differentiate(self.state, pos, rot, joints, self.dt)
-        # the simulator's own pose rather than the integrated one: equal but for rounding, which must not add up
-        return integrate(self.state, velocity, setpoint, self.dt)._replace(root_pos=pos, root_rot=rot, joint_pos=joints)
+        return arrive(self.state, *pose_from_qpos(self.sim.qpos), setpoint, self.dt)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
+from npmp import ranges
 from npmp.envs.state import RobotState, differentiate
-from npmp.world_model.losses import model_loss
+from npmp.world_model.losses import ModelWeights, model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay
 
 
 @dataclass(frozen=True)
 class ModelFitConfig:
-    """How the world model is fitted; `a -> b` pairs are (start, end) of a linear course over the run."""
+    """How the world model is fitted; pairs are (start, end) of a linear course over the run. Raises ValueError out of range."""
 
     model_hidden: tuple[int, ...] = (256, 256, 256)
     model_updates: int = 4  # per iteration
@@ -23,6 +24,12 @@ class ModelFitConfig:
     window: int = 8
     model_lr: tuple[float, float] = (1e-3, 2e-4)
     clip_grad: float = 1.0
+    model_weights: ModelWeights = field(default_factory=ModelWeights)
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "model_hidden", "model_updates", "model_batch", "window")
+        ranges.pairs(self, "model_lr")
+        ranges.above_zero(self, "model_lr", "clip_grad")
 
 
 def course(ends: tuple[float, float], progress: float) -> float:
@@ -53,7 +60,7 @@ class ModelFit:
             group["lr"] = course(c.model_lr, progress)
         metrics: dict[str, float] = {}
         for _ in range(c.model_updates):
-            loss, log = model_loss(self.model, replay.windows(c.model_batch, c.window, generator))
+            loss, log = model_loss(self.model, replay.windows(c.model_batch, c.window, generator), c.model_weights)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_grad)

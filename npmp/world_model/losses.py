@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from npmp import ranges
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
 from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
-from npmp.nets import DecoderState
-from npmp.nets.prior import kl_of_deviation
+from npmp.nets import DecoderState, prior
 from npmp.skill import SkillModule
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Start, Window
@@ -21,7 +21,7 @@ from npmp.world_model.replay import Start, Window
 
 @dataclass(frozen=True)
 class TrackingWeights:
-    """Weights of the absolute differences that make the tracking loss of one imagined step."""
+    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises ValueError below zero."""
 
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
@@ -32,33 +32,49 @@ class TrackingWeights:
     effort: float = 0.02  # setpoint minus joint angle, summed over joints [1/rad]
     smoothness: float = 0.02  # change of the setpoint, summed over joints [1/rad]
 
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, *(entry.name for entry in fields(self)))
 
-def pose_error(a: RobotState, b: RobotState, joint_weight: float, velocity_weight: float) -> Tensor:
-    """Weighted absolute difference of two states, (...): what the model's open-loop predictions are judged by."""
+
+@dataclass(frozen=True)
+class ModelWeights:
+    """Weights of the absolute differences by which the model's open-loop predictions are judged. Raises ValueError below zero."""
+
+    position: float = 4.0  # root position, summed over axes [1/m]
+    rotation: float = 1.0  # root rotation matrix, summed over entries
+    joints: float = 0.5  # summed over joints [1/rad]
+    linear: float = 0.5  # root linear velocity [s/m]
+    angular: float = 0.25  # root angular velocity [s/rad]
+    joint_velocity: float = 0.05  # summed over joints [s/rad]
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, *(entry.name for entry in fields(self)))
+
+
+def prediction_error(a: RobotState, b: RobotState, w: ModelWeights) -> Tensor:
+    """Weighted absolute difference of two states, (...)."""
     return (
-        4.0 * (a.root_pos - b.root_pos).abs().sum(-1)
-        + (a.root_rot - b.root_rot).abs().sum((-1, -2))
-        + joint_weight * (a.joint_pos - b.joint_pos).abs().sum(-1)
-        + velocity_weight
-        * (
-            0.5 * (a.root_vel - b.root_vel).abs().sum(-1)
-            + 0.25 * (a.root_ang - b.root_ang).abs().sum(-1)
-            + 0.05 * (a.joint_vel - b.joint_vel).abs().sum(-1)
-        )
+        w.position * (a.root_pos - b.root_pos).abs().sum(-1)
+        + w.rotation * (a.root_rot - b.root_rot).abs().sum((-1, -2))
+        + w.joints * (a.joint_pos - b.joint_pos).abs().sum(-1)
+        + w.linear * (a.root_vel - b.root_vel).abs().sum(-1)
+        + w.angular * (a.root_ang - b.root_ang).abs().sum(-1)
+        + w.joint_velocity * (a.joint_vel - b.joint_vel).abs().sum(-1)
     )
 
 
-def model_loss(model: WorldModel, window: Window) -> tuple[Tensor, dict[str, Tensor]]:
+def model_loss(model: WorldModel, window: Window, weights: ModelWeights | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Open-loop error of the world model over real windows, unrolled from their first state.
 
     Returns: the loss (), and errors per channel at the window's last step for the log.
     """
+    weights = weights or ModelWeights()
     state = RobotState.unpack(window.states[0])
     total = window.states.new_zeros(())
     for t in range(len(window.setpoints)):
         state = model(state, window.setpoints[t])
         true = RobotState.unpack(window.states[t + 1])
-        total = total + (pose_error(state, true, 0.5, 1.0) * window.valid[t]).sum()
+        total = total + (prediction_error(state, true, weights) * window.valid[t]).sum()
     with torch.no_grad():
         weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
         log = {
@@ -119,13 +135,13 @@ def imagine(
     for k in range(horizon):
         mu, sigma = skill.encode(encoder_context(features, state, frame, start.last_frame, model.home), z)
         noise = torch.randn(mu.shape, generator=generator, device=mu.device)
-        z = skill.alpha * z + mu + sigma * noise
+        z = prior.sample_posterior(z, mu, sigma, skill.alpha, noise)
         action, memory = skill.decode(z, proprioception(state, model.home), memory)
         before, state = state, model(state, model.home + action)
         inside = (frame < start.last_frame).to(mu.dtype) * discount**k
         frame = torch.minimum(frame + 1, start.last_frame)
         tracking = tracking + (tracking_loss(state, before, reference_at(frame), weights) * inside).sum()
-        kl = kl + (kl_of_deviation(mu, sigma, skill.alpha) * inside).sum()
+        kl = kl + (prior.kl_of_deviation(mu, sigma, skill.alpha) * inside).sum()
         norm = norm + inside.sum()
         sigmas.append(sigma.detach().mean())
     norm = norm.clamp(min=1.0)

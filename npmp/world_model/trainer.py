@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from npmp import ranges
 from npmp.checkpoint import load_optimizer_tensors, optimizer_tensors, prefixed, under
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
 from npmp.envs.imitation import ImitationEnv
@@ -23,7 +24,7 @@ from npmp.world_model.replay import Replay
 
 @dataclass(frozen=True)
 class WorldModelConfig(ModelFitConfig):
-    """Settings of the fast path."""
+    """Settings of the fast path. Raises ValueError for values out of range."""
 
     collect_steps: int = 8  # control steps per robot and iteration
     replay_steps: int = 512  # control steps kept per robot
@@ -34,7 +35,6 @@ class WorldModelConfig(ModelFitConfig):
     policy_lr: tuple[float, float] = (5e-4, 5e-5)
     discount: float = 0.97
     action_noise: tuple[float, float] = (0.1, 0.05)  # [rad], in collection only
-    noise_hold: float = 0.0  # correlation of the action noise from step to step
     beta: tuple[float, float] = (1e-3, 2e-2)  # weight of the KL to the prior, summed over latent dimensions [1/nat]
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
@@ -44,6 +44,14 @@ class WorldModelConfig(ModelFitConfig):
     weights: TrackingWeights = field(default_factory=TrackingWeights)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(
+            self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch", "horizon", "prior_steps"
+        )
+        ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
+        ranges.above_zero(self, "policy_lr", "beta_ramp")
+        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate")
+        ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
             raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
         if not 0.0 <= self.prior_share < 1.0:
@@ -92,7 +100,6 @@ class WorldModelTrainer:
         self.z = torch.zeros(n, net.latent_dim)
         self.memory = self.skill.initial_state(n)
         self.first = torch.ones(n, dtype=torch.bool)
-        self.noise = torch.zeros(n, env.num_actions)
         self.free = torch.zeros(n, dtype=torch.bool)  # acting from the prior
         self.iteration_count = 0
         self.env_steps = 0
@@ -129,12 +136,11 @@ class WorldModelTrainer:
             state, frame, last, free = env.state, env.frame.clone(), env.last_frame.clone(), self.free
             mu, sigma = actor.encode(self._context(state, frame, last), self.z)
             noise_z = self._randn(mu.shape)
-            guided = actor.alpha * self.z + mu + sigma * noise_z
-            unguided = actor.alpha * self.z + prior.prior_std(actor.alpha) * noise_z
-            z = torch.where(free.unsqueeze(-1), unguided, guided)
+            unguided = free.unsqueeze(-1)  # these follow the prior itself
+            mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(actor.alpha))
+            z = prior.sample_posterior(self.z, mu, sigma, actor.alpha, noise_z)
             action, memory = actor.decode(z, proprioception(state, env.home), self.memory)
-            self.noise = c.noise_hold * self.noise + (1 - c.noise_hold**2) ** 0.5 * noise * self._randn(action.shape)
-            action = action + self.noise
+            action = action + noise * self._randn(action.shape)
             self.replay.add(
                 frame,
                 torch.where(free, frame, last),  # a free robot has no reference: imagination from here counts nothing
@@ -244,7 +250,6 @@ class WorldModelTrainer:
             "hidden": self.memory.hidden,
             "cell": self.memory.cell,
             "first": self.first,
-            "noise": self.noise,
             "free": self.free,
             "counts": torch.tensor([self.iteration_count, self.env_steps]),
         }
@@ -264,7 +269,7 @@ class WorldModelTrainer:
             self.replay.load_state_dict(under("replay", state))
             self.generator.set_state(state["generator"])
             self.z, self.first = state["z"].clone(), state["first"].clone()
-            self.noise, self.free = state["noise"].clone(), state["free"].clone()
+            self.free = state["free"].clone()
             self.memory = DecoderState(state["hidden"].clone(), state["cell"].clone())
             self.iteration_count, self.env_steps = state["counts"].tolist()
         except (RuntimeError, KeyError, ValueError) as error:

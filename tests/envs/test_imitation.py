@@ -201,7 +201,18 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     for e in (env, twin):
         e.reset(clip=torch.tensor([1, 1]), frame=torch.tensor([130, 150]))
         e.step(follow(e) + 0.1)
+    # one of the two environments is elsewhere and faces 2 rad to the left
+    half, yaw = torch.tensor(1.0).double(), geometry.yaw_matrix(torch.tensor(2.0))
+    cosine, sine = torch.cos(half), torch.sin(half)
+    w, x, y, z = env.sim.qpos[:, 3:7].clone().unbind(-1)
+    turned = (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w)
+    env.sim.qpos[:, 3:7] = torch.stack(turned, -1)
+    env.sim.qpos[:, :2] += 3.0
+    env.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.sim.qvel[:, :3].clone())
+    position, rotation, _ = pose_from_qpos(env.sim.qpos)
+    env.state = env.state._replace(root_pos=position.clone(), root_rot=rotation)
     env.rejoin(torch.tensor([True, False]))
+    assert torch.equal(env.state.root_pos[1], position[1])  # the other robot is left where it is
     pos, rot, _ = pose_from_qpos(env.sim.qpos)
     torch.testing.assert_close(env.state.root_pos, pos, atol=1e-6, rtol=0)
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
@@ -211,11 +222,11 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     # the physics goes on as if nothing had happened, seen from the robot
     for _ in range(5):
         action = torch.full((2, 12), 0.05)
-        mine, theirs = env.step(action).state, twin.step(action).state
-    # but for rounding and for the friction pyramids, which do not turn with the robot
-    for name in ("joint_pos", "root_vel", "root_ang", "joint_vel"):
-        torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), atol=2e-2, rtol=0)
-    torch.testing.assert_close(mine.root_pos[:, 2], theirs.root_pos[:, 2], atol=1e-4, rtol=0)
+        mine, theirs = env.step(action).state[:1], twin.step(action).state[:1]
+        # but for rounding and for the friction pyramids, which do not turn with the robot
+        for name in ("joint_pos", "root_vel", "root_ang", "joint_vel"):
+            torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), atol=0.1, rtol=0)
+    torch.testing.assert_close(mine.root_pos[:, 2], theirs.root_pos[:, 2], atol=1e-3, rtol=0)
 
 
 # --- repeatability ---

@@ -1,0 +1,47 @@
+"""Ranges of settings, checked where a settings dataclass is made: every wrong one is named with its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def above_zero(settings: object, *names: str) -> None:
+    """Every named field, or every entry of it, must be a finite number above zero. Raises ValueError, as all of these."""
+    _check(settings, names, "above 0", lambda value: 0 < value < math.inf)
+
+
+def not_negative(settings: object, *names: str) -> None:
+    """The same for finite numbers of at least zero."""
+    _check(settings, names, "at least 0", lambda value: 0 <= value < math.inf)
+
+
+def at_least_one(settings: object, *names: str) -> None:
+    """The same for whole numbers of at least one."""
+    _check(settings, names, "a whole number of at least 1", lambda value: value >= 1 and isinstance(value, int))
+
+
+def share(settings: object, *names: str) -> None:
+    """The same for numbers from zero to one."""
+    _check(settings, names, "in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+def pairs(settings: object, *names: str) -> None:
+    """Every named field must have two entries: the start and the end of a course over the run."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise ValueError(f"{name} must be two numbers [at the start, at the end], got {_shown(value)}")
+
+
+def _check(settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]) -> None:
+    for name in names:
+        given = getattr(settings, name)
+        values = given if isinstance(given, tuple) else (given,)
+        if not values or not all(isinstance(value, int | float) and right(value) for value in values):
+            raise ValueError(f"{name} must be {words}, got {_shown(given)}")
+
+
+def _shown(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
