@@ -1,6 +1,6 @@
 # make demo: the whole pipeline on generated motion; make test: checks and tests. Either sets up .venv first, which
 # needs nothing but make and a Python in range. PYTHON=... chooses one; EXTRAS=... adds optional parts, e.g.
-# `make install EXTRAS=dev,video,viewer`.
+# `make install EXTRAS=dev` leaves out what films need.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -38,7 +38,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from experiments.failures import USER_ERROR, guarded, one_line, say, show_traceback_if_asked
-from experiments.help import CONF, choices
+from experiments.help import CONF, choices, of_file
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
@@ -169,11 +169,12 @@ def hydra_arguments(
 
     Raises InputError for an argument that is neither an option nor key=value.
     """
+    options: list[str] = []  # they come first: argparse takes no positional arguments in two places
     arguments: list[str] = []
     value_follows = False
     for argument in given:
         if value_follows:
-            arguments.append(argument)
+            options.append(argument)
             value_follows = False
         elif argument.startswith("-") and not argument.startswith("-="):
             option = argument.split("=", 1)[0]
@@ -182,7 +183,7 @@ def hydra_arguments(
                     f"no option {option!r}; settings are key=value, options are --help, -m (sweep), --cfg job (show)"
                 )
             value_follows = option in OPTIONS_WITH_VALUE and "=" not in argument
-            arguments.append(argument)
+            options.append(argument)
         elif "=" not in argument and not argument.startswith("~"):
             if positional is None or any(other.startswith(f"{positional}=") for other in arguments):
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
@@ -197,10 +198,10 @@ def hydra_arguments(
     arguments.extend(QUIET)
     if multirun:
         # A job's folder is named by what differs between jobs, not by what all of them share.
-        shared = _keys_not_swept([entry for entry in arguments if not entry.startswith("-")])
+        shared = _keys_not_swept(arguments)
         arguments.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(shared)}]")
         arguments.append(f"hydra.sweep.dir={quoted(str(scratch))}")
-    return arguments
+    return [*options, *arguments]
 
 
 def quoted(path: str, *, multirun: bool = False) -> str:
@@ -235,7 +236,7 @@ def _keys_not_swept(arguments: Sequence[str]) -> list[str]:
 def known_keys(verb_name: str) -> list[str]:
     """Every key of a verb's default configuration, dotted, and its groups."""
     container = OmegaConf.to_container(_composed(verb_name), resolve=False)
-    groups = [path.name for path in CONF.iterdir() if path.is_dir() and choices(path.name)]
+    groups = [group for group in of_file(CONF / f"{verb_name}.yaml").defaults if choices(group)]
     return sorted({*_flatten(container), *groups})
 
 
@@ -265,6 +266,10 @@ def explain(error: BaseException, verb_name: str) -> str:
         return f"{key}={value} holds a comma: a list is {key}=[{value}], one run per value is -m {key}={value}"
     if found := re.search(r"Error parsing override '([^\n]*)'\n([^\n]*)", message):
         return f"cannot read {found[1]!r} ({found[2].strip()}); special characters need quotes: \"key='value'\""
+    unreadable = r"LexerNoViableAltException: (.*)|(.*(?:no viable alternative|(?:mismatched|extraneous) input).*)"
+    if found := re.search(unreadable, message):
+        where = (found[1] or found[2]).split(" See ")[0].strip()
+        return f"cannot read the command line ({where}); special characters need quotes: \"key='value'\""
     if found := re.search(r"Key '([^']*)' is not in struct", message):
         return unknown_key(verb_name, found[1])
     return one_line(error)
@@ -354,8 +359,6 @@ def _run_job(
 
 def _comment_of(verb_name: str, key: str) -> str:
     """What a key is for, from its comment: " (the motion dataset ...)"."""
-    from experiments.help import of_file
-
     comments = {entry.name: entry.comment for entry in of_file(CONF / f"{verb_name}.yaml").keys}
     return f" ({comments[key]})" if comments.get(key) else ""
 
@@ -491,6 +494,12 @@ def above_zero(config: DictConfig, *keys: str) -> None:
         value = OmegaConf.select(config, key)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
             raise InputError(f"{key}={value}: a number above 0 is expected")
+
+
+def one_of(config: DictConfig, key: str, *choices: str) -> None:
+    """Check a key that has a few possible values. Raises InputError, naming them."""
+    if config[key] not in choices:
+        raise InputError(f"no {key} '{config[key]}'; there are: {', '.join(choices)}")
 
 
 def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:

@@ -20,6 +20,7 @@ from experiments.common import (
     at_least,
     compose,
     console,
+    one_of,
     quoted,
     seed_everything,
     stored_config,
@@ -94,6 +95,7 @@ def motions_of(robot: Robot, run: Run) -> MotionSet:
 def run(config: DictConfig, run: Run) -> int:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
     at_least(config, starts=1)
+    one_of(config, "video", "auto", "none")
     out, stages, robot = run.place, Stages(), robots.load(config.robot.name)
     # All settings first, so that a mistake in them shows before any work.
     tiny = ["debug=tiny"] if config.debug_stages else []

@@ -18,7 +18,7 @@ from typing import Literal
 from omegaconf import DictConfig
 from rich.table import Table
 
-from experiments.common import Run, console, cpus, verb
+from experiments.common import Run, above_zero, console, cpus, verb
 from experiments.failures import INTERNAL_ERROR, OK
 from mocap_data.files import atomic_path
 
@@ -57,6 +57,7 @@ class Finding:
 
 def run(config: DictConfig, run: Run) -> int:
     """Look at everything, print the table and a verdict."""
+    above_zero(config, "timeout")
     findings = [
         check_python(),
         *check_packages(),

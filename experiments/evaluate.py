@@ -14,13 +14,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
-from experiments.common import Run, at_least, console, verb
-from experiments.imitate import Judge, load_motions
+from experiments.common import Run, at_least, console, one_of, verb
+from experiments.imitate import Judge
+from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
-from npmp.envs.walking import as_command_range
+from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
 from npmp.reuse import HighLevelPolicy, evaluate_walking
 from npmp.robots import Robot
 from npmp.rollout import track
@@ -107,7 +107,9 @@ def evaluate_policy(
 
     Returns: the figures of both, for evaluation.json, and the traces of one robot, for the report.
     """
-    config = WalkingConfig(command_range=as_command_range(policy.contract.command_range), num_threads=threads)
+    # judged under the rules it was trained with
+    trained = policy.contract.training.get("settings", {}) | {"command_range": policy.contract.command_range}
+    config = build(WalkingConfig, trained | {"num_threads": threads})
     env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config)
     trial = evaluate_walking(policy, skill, env, seconds=20.0, seed=seed + 1000)
     random = evaluate_walking(None, skill, env, seconds=20.0, seed=seed + 1000)
@@ -170,6 +172,7 @@ def command_line() -> str:
 def run(config: DictConfig, run: Run) -> int:
     """Evaluate, write the three files, print the table."""
     at_least(config, starts=1)
+    one_of(config, "video", "auto", "none")
     out, robot = run.place, robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
     module = Path(str(config.module))

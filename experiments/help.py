@@ -121,7 +121,7 @@ def overview(verbs: Sequence[str]) -> str:
             [
                 ("out=", "where the result goes"),
                 ("seed=", "random seed; the same seed gives the same numbers on the CPU"),
-                ("device=", "cpu, cuda or cuda:N"),
+                ("device=", "cpu, the one that there is so far"),
                 ("debug=tiny", "a run of seconds, to see that everything works"),
             ],
             width,

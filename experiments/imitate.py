@@ -14,28 +14,17 @@ from experiments.common import Run, at_least, console, verb
 from experiments.runlog import RunLog
 from experiments.training import iterate, starting_point
 from experiments.typed import build
-from mocap_data import MotionSet, read_motions
+from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import checkpoint, robots
-from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.envs.walking import command_range_from_motions
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.rollout import track
 from npmp.skill import SkillModule
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
-
-
-def load_motions(path: str | Path, robot: Robot) -> MotionSet:
-    """A dataset made for this robot; refused by name when it was made for another."""
-    return read_motions(
-        path,
-        robot=robot.name,
-        model_sha256=robot.model_sha256,
-        joint_names=robot.joint_names,
-        body_names=robot.body_names,
-    )
 
 
 class Judge:
@@ -73,12 +62,12 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
-    env_config = build(ImitationConfig, {**task, "num_threads": run.threads})
+    env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
     env = ImitationEnv(robot, motions, config.algo.num_envs, seed=run.seed, config=env_config)
     judge = Judge(robot, motions, starts=config.evaluation.starts, seed=run.seed + 1000, threads=run.threads)
-    settings = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"))
+    settings = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"), at="algo")
     trainer = WorldModelTrainer(
-        env, build(NetConfig, config.net), settings, seed=run.seed, horizon=config.task.future_frames
+        env, build(NetConfig, config.net, at="net"), settings, seed=run.seed, horizon=config.task.future_frames
     )
     per_iteration = env.num_envs * settings.collect_steps
     total = max(1, round((config.steps - env.num_envs * settings.warmup_steps) / per_iteration))

@@ -211,9 +211,10 @@ def table_of(motion_set: MotionSet) -> Table:
     motions = motion_set.motions
     weights = np.array([len(motion.qpos) / motion.rate_hz for motion in motions])
     figures = {key: np.array([motion.quality[key] for motion in motions]) for key in QUALITY}
+    overall = f"{100 * overall_rms(motions):.2f}"
     columns: list[tuple[str, list[str], str]] = [
         ("seconds", [f"{value:.1f}" for value in weights], f"{weights.sum():.1f}"),
-        ("RMS marker\nerror cm", [f"{100 * value:.2f}" for value in figures["rms_marker_m"]], f"{100 * overall_rms(motions):.2f}"),
+        ("RMS marker\nerror cm", [f"{100 * value:.2f}" for value in figures["rms_marker_m"]], overall),
         (
             "foot slide\ncm/s",
             [f"{100 * value:.2f}" for value in figures["foot_slide_mps"]],

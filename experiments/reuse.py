@@ -6,14 +6,13 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.common import Run, above_zero, at_least, console, verb
-from experiments.imitate import load_motions
 from experiments.runlog import RunLog
 from experiments.training import Trainer, iterate, starting_point
 from experiments.typed import build
@@ -21,7 +20,7 @@ from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import checkpoint, robots
-from npmp.envs import WalkingConfig, WalkingEnv
+from npmp.envs import WalkingConfig, WalkingEnv, load_motions
 from npmp.envs.walking import COMMAND_NAMES, CommandRange, as_command_range, command_range_from_motions
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, VMPOTrainer, VMPOTrainerConfig, evaluate_walking, module_sha256
@@ -51,7 +50,7 @@ class Algorithm(NamedTuple):
 
 
 def _vmpo(setting: Setting) -> Algorithm:
-    config = build(VMPOTrainerConfig, setting.config.algo, ignore=("name", "num_envs"))
+    config = build(VMPOTrainerConfig, setting.config.algo, ignore=("name", "num_envs"), at="algo")
     trainer = VMPOTrainer(setting.env, setting.skill, setting.policy, config, seed=setting.seed)
     return Algorithm(trainer, trainer.policy, config.unroll * setting.env.num_envs)
 
@@ -121,6 +120,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     walking = build(
         WalkingConfig,
         OmegaConf.create({**task, "command_range": command_range(config, skill, motions), "num_threads": run.threads}),
+        at="task",
     )
     env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking)
     trial = config.evaluation
@@ -132,7 +132,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         task=config.task.name,
         command=COMMAND_NAMES,
         command_range=walking.command_range,
-        net=build(HighLevelConfig, config.high_level),
+        net=build(HighLevelConfig, config.high_level, at="high_level"),
         module=module_sha256(config.module),
     )
     algorithm = ALGORITHMS[config.algo.name](Setting(config, env, skill, policy, motions, run.seed))
@@ -171,6 +171,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "module": Path(str(config.module)).name,
             "module_sha256": policy.contract.module_sha256,
             "command_range": policy.contract.command_range,
+            "settings": {key: value for key, value in asdict(walking).items() if key != "num_threads"},
             "seed": run.seed,
             "env_steps": trainer.env_steps,
             "iterations": trainer.iteration_count,

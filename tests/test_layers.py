@@ -19,13 +19,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp": ("npmp.robots", "npmp.envs", "npmp.skill"),  # npmp/__init__.py: lazily
     "npmp.robots": ("mocap_data",),
     "npmp.geometry": (),
+    "npmp.ranges": (),
     "retarget": ("mocap_data", "npmp.robots"),
     "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry"),
-    "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.nets", "npmp.skill"),
+    "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
     "npmp.nets": ("mocap_data", "npmp.geometry"),
     "npmp.rl": ("mocap_data", "npmp.nets", "npmp.checkpoint"),
     "npmp.world_model": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.checkpoint", "npmp.sim"),
+        "npmp.ranges",
     ),
     "npmp.checkpoint": ("mocap_data",),
     "npmp.artifact": ("mocap_data",),

@@ -16,7 +16,7 @@ from npmp.envs.imitation import EnvStep, ImitationConfig, ImitationEnv
 from npmp.envs.walking import WalkingConfig, WalkingEnv
 from npmp.robots import Robot
 
-__all__ = ["EnvStep", "ImitationConfig", "ImitationEnv", "WalkingConfig", "WalkingEnv", "make"]
+__all__ = ["EnvStep", "ImitationConfig", "ImitationEnv", "WalkingConfig", "WalkingEnv", "load_motions", "make"]
 
 TASKS = ("imitation", "walk")
 
@@ -55,7 +55,7 @@ def make(
     known = [f.name for f in fields(cls)]
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"task '{task}' has no option '{unknown[0]}'; there are: {', '.join(known)}")
-    motions = data if data is None or isinstance(data, MotionSet) else _read(data, robot)
+    motions = data if data is None or isinstance(data, MotionSet) else load_motions(data, robot)
     try:
         config = cls(**options)
     except (TypeError, ValueError) as error:
@@ -67,7 +67,11 @@ def make(
     return ImitationEnv(robot, motions, num_envs, seed=seed, config=config)
 
 
-def _read(path: str | Path, robot: Robot) -> MotionSet:
+def load_motions(path: str | Path, robot: Robot) -> MotionSet:
+    """A motion dataset made for this robot.
+
+    Raises: InputError for one that cannot be read or was made for another robot or model, naming what differs.
+    """
     return read_motions(
         path,
         robot=robot.name,

@@ -34,9 +34,9 @@ class VMPOTrainerConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.unroll < 1 or self.updates < 1 or not self.critic_hidden:
+        if self.unroll < 1 or self.updates < 1 or min(self.critic_hidden, default=0) < 1:
             raise ValueError(
-                f"unroll and updates must be at least 1, critic_hidden not empty; got {self.unroll}, {self.updates}, "
+                f"unroll, updates and every width of critic_hidden must be at least 1; got {self.unroll}, {self.updates}, "
                 f"{self.critic_hidden}"
             )
 

@@ -119,7 +119,7 @@ def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: 
     assert run == Run("imitate", out, 3, "cpu", run.threads)
     assert config["data"] == "some motions.h5"
     assert config["steps"] == 100_000 and isinstance(config["steps"], int)
-    assert yaml.safe_load((out / "config.yaml").read_text()) == config
+    assert yaml.safe_load((out / "config.yaml").read_text()) == {"verb": "imitate", **config}
     assert [entry.name for entry in out.iterdir()] == ["config.yaml"]
     assert list(elsewhere.iterdir()) == []
 
@@ -190,9 +190,81 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, capsys: pytes
     assert not work.calls
 
 
-def test_show_the_configuration_instead_of_running(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_verb_leaves_an_earlier_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
+    before = (out / "config.yaml").read_bytes()
+    assert verb("imitate", Recorder(InputError("no such data")))([f"out={out}", "data=y", "seed=4"]) == 2
+    assert (out / "config.yaml").read_bytes() == before
+
+    def accepts_then_fails(config: DictConfig, run: Run) -> None:
+        run.begin()
+        raise InputError("the disk is full")
+
+    assert verb("imitate", accepts_then_fails)([f"out={out}", "data=y", "seed=4"]) == 2
+    assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 4
+
+
+def test_a_folder_of_another_verb_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, out, foreign = Recorder(), tmp_path / "run", tmp_path / "foreign"
+    assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
+    before = (out / "config.yaml").read_bytes()
+    assert verb("evaluate", work)([f"out={out}", "data=x", "module=y"]) == 2
+    assert f"out={out} holds a run of npmp imitate; choose another out=" in error_line(capsys)
+    assert verb("reuse", work)([f"resume={out}", "module=y"]) == 2
+    assert "is a run of npmp imitate; npmp reuse cannot continue it" in error_line(capsys)
+    foreign.mkdir()
+    (foreign / "config.yaml").write_text("theme: dark\n")
+    assert verb("evaluate", work)([f"out={foreign}", "data=x", "module=y"]) == 2
+    assert "holds a config.yaml that npmp did not write" in error_line(capsys)
+    assert (out / "config.yaml").read_bytes() == before
+    assert (foreign / "config.yaml").read_text() == "theme: dark\n"
+    assert not work.calls
+
+
+def test_resuming_elsewhere_does_not_overwrite_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = Recorder()
-    assert verb("imitate", work)(["--cfg", "job", "data=x", "seed=9"]) == 0
+    main = verb("imitate", work, protect="checkpoints")
+    for name in "ab":
+        assert main([f"out={tmp_path / name}", "data=x"]) == 0
+        (tmp_path / name / "checkpoints").mkdir()
+        (tmp_path / name / "checkpoints" / "1").touch()
+    work.calls.clear()
+    assert main([f"resume={tmp_path / 'a'}", f"out={tmp_path / 'b'}"]) == 2
+    assert "b holds a run already" in error_line(capsys)
+    assert not work.calls
+    assert main([f"resume={tmp_path / 'a'}", f"out={tmp_path / 'c'}"]) == 0
+    assert work.calls[0][1].out == tmp_path / "c" and work.calls[0][1].resume == tmp_path / "a"
+
+
+def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    work = Recorder()
+    assert verb("evaluate", work)(["out=~/run", "data=~/m.h5", "module=~/mod", "policy=~/pol"]) == 0
+    config, run = work.calls[0]
+    assert run.out == tmp_path / "run"
+    assert [config[key] for key in ("data", "module", "policy")] == [str(tmp_path / n) for n in ("m.h5", "mod", "pol")]
+    assert verb("retarget", work, out="file")(["out=~/x.h5", "source=['~/a.bvh@0:9',b.bvh]"]) == 0
+    assert work.calls[1][0]["source"] == [str(tmp_path / "a.bvh@0:9"), "b.bvh"]
+
+
+def test_a_verb_for_the_cpu_refuses_others_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = Recorder()
+    main = verb("imitate", work, devices=("cpu",))
+    assert main(["data=x", "device=cuda", f"out={tmp_path / 'run'}"]) == 2
+    assert "device=cuda: npmp imitate computes on the CPU only so far; use device=cpu" in error_line(capsys)
+    assert not work.calls and not (tmp_path / "run").exists()
+
+
+def test_an_experiment_is_a_named_set_of_changes() -> None:
+    assert common.compose("imitate", ["experiment=dog_walk", "data=x"]).steps == 600_000
+    assert common.compose("imitate", ["experiment=dog_walk", "data=x", "steps=5"]).steps == 5
+
+
+@pytest.mark.parametrize("order", [["--cfg", "job", "data=x", "seed=9"], ["data=x", "seed=9", "--cfg", "job"]])
+def test_show_the_configuration_instead_of_running(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    work = Recorder()
+    assert verb("imitate", work)(order) == 0
     assert yaml.safe_load(capsys.readouterr().out)["seed"] == 9
     assert not work.calls
 
@@ -217,6 +289,8 @@ def test_show_the_configuration_instead_of_running(capsys: pytest.CaptureFixture
         (["--steps", "3"], "no option '--steps'; settings are key=value"),
         (["seed=1,2"], "seed=1,2 holds a comma"),
         (["seed=["], "'['"),
+        (["steps=[~/a]"], "special characters need quotes"),
+        (["steps=[a=3]"], "special characters need quotes"),
         (["=3"], "'=3' is no setting"),
         (["resume=/nowhere"], "no run folder"),
         (["out=/dev/null/x"], "cannot write to /dev/null/x"),

@@ -1,25 +1,25 @@
-"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and resuming after a kill."""
+"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and going on after a kill at any moment."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from experiments import imitate
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
 
-
-@pytest.fixture(scope="module")
-def data(motions: MotionSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "motions.h5"
-    write_motions(path, motions)
-    return path
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -31,83 +31,199 @@ def npmp_imitate(data: Path, out: Path, *more: str) -> int:
     return imitate.main([f"data={data}", f"out={out}", "debug=tiny", "threads=1", *more])
 
 
+def error_line(capfd: pytest.CaptureFixture[str]) -> str:
+    """The last line on stderr, after nothing but progress."""
+    *progress, line = capfd.readouterr().err.strip().splitlines()
+    assert line.startswith("npmp: error: ") and all(" steps/s " in entry for entry in progress), progress
+    return line
+
+
 def rows(out: Path) -> list[dict[str, str]]:
     with open(out / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_equal_seeds_give_equal_bytes_and_a_module(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for out in ("a", "b"):
-        assert npmp_imitate(data, tmp_path / out, "seed=3") == 0
-    a, b = (tmp_path / out for out in "ab")
-    assert (a / "metrics.csv").read_bytes() == (b / "metrics.csv").read_bytes()
-    log = rows(a)
+def assert_equal_runs(one: Path, other: Path) -> None:
+    """The same bytes in metrics.csv, the same weights in the module."""
+    assert (one / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
+    a, b = (SkillModule.load(run / "module").state_dict() for run in (one, other))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_equal_seeds_give_equal_bytes_and_a_module(data: Path, trained: Path, tmp_path: Path) -> None:
+    again, other = tmp_path / "again", tmp_path / "other"
+    assert npmp_imitate(data, again) == 0
+    assert_equal_runs(again, trained)
+    assert npmp_imitate(data, other, "seed=3") == 0
+    assert (other / "metrics.csv").read_bytes() != (trained / "metrics.csv").read_bytes()
+    log = rows(other)
     assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1)) and int(log[-1]["env_steps"]) == 1024
     assert {"model_loss", "tracking_loss", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(log[0])
     assert not any("wall" in column or "per_s" in column.replace("failures_per_s", "") for column in log[0])
-    module = SkillModule.load(a / "module")
+    module = SkillModule.load(other / "module")
     assert module.contract.training["seed"] == 3 and module.contract.training["env_steps"] == 1024
-    assert json.loads((a / "summary.json").read_text())["after"]["tracked_fraction"] >= 0.0
-    assert (a / "config.yaml").is_file() and (a / "timing.csv").is_file() and (a / "checkpoints").is_dir()
+    summary = json.loads((other / "summary.json").read_text())
+    assert summary["after"]["tracked_fraction"] >= 0.0 and summary["steps_per_s"] > 0.0
+    assert (other / "timing.csv").is_file() and (other / "checkpoints").is_dir()
+    assert yaml.safe_load((other / "config.yaml").read_text())["verb"] == "imitate"
 
 
-def test_a_killed_run_resumes_to_the_same_bytes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert npmp_imitate(data, whole) == 0
-    real = imitate.WorldModelTrainer.iteration
-
-    def killed(self: imitate.WorldModelTrainer, progress: float) -> dict[str, float]:
-        if self.iteration_count == 5:  # after checkpoints at 2 and 4
-            raise KeyboardInterrupt
-        return real(self, progress)
-
-    monkeypatch.setattr(imitate.WorldModelTrainer, "iteration", killed)
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        raise SystemExit(npmp_imitate(data, cut))
-    monkeypatch.undo()
-    assert checkpoint.load_latest(cut / "checkpoints")[0] == 4 and len(rows(cut)) == 5
-    assert npmp_imitate(data, cut, f"resume={cut}") == 0
-    assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
-    for name, value in SkillModule.load(whole / "module").state_dict().items():
-        assert torch.equal(SkillModule.load(cut / "module").state_dict()[name], value), name
+# What the process does to itself, and the step of the checkpoint that is left then.
+MOMENTS = {
+    "before the first checkpoint": ("imitate.WorldModelTrainer.warm_up = lambda self: die()", None),
+    "while the third is written": ("""
+        save = checkpoint.save_file
+        def half(tensors, path):
+            save(tensors, path)
+            if int(tensors["counts"][0]) == 4:
+                open(path, "r+b").truncate(1000)
+                die()
+        checkpoint.save_file = half""", 2),
+}  # fmt: skip
 
 
-def test_resuming_a_finished_run_changes_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, calls = tmp_path / "run", []
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
+    moment: str, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    act, last = MOMENTS[moment]
+    out = tmp_path / "run"
+    arguments = [f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
+    program = [
+        "import os, signal, sys",
+        "from experiments import imitate",
+        "from npmp import checkpoint",
+        "die = lambda: os.kill(os.getpid(), signal.SIGKILL)",
+        *[line.removeprefix(" " * 8) for line in act.splitlines()],
+        f"imitate.main({arguments!r})",
+    ]
+    killed = subprocess.run([sys.executable, "-c", "\n".join(program)], cwd=ROOT, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (out / "config.yaml").is_file()
+    if last is None:
+        assert not (out / "checkpoints").exists()
+    else:
+        assert checkpoint.load_latest(out / "checkpoints")[0] == last
+    capfd.readouterr()
+    assert imitate.main([f"resume={out}"]) == 0
+    assert ("holds no checkpoint yet: starting afresh" in capfd.readouterr().err) == (last is None)
+    assert_equal_runs(out, trained)
+
+
+def test_resuming_a_finished_run_changes_nothing(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    summary = json.loads((out / "summary.json").read_text())
 
     def judge(self: imitate.Judge, skill: SkillModule) -> dict[str, float]:
-        calls.append(skill)
-        return {"tracked_fraction": len(calls) / 100, "tracked_s": 1.0}
+        raise AssertionError("nothing is left to judge")
 
     monkeypatch.setattr(imitate.Judge, "__call__", judge)
-    assert npmp_imitate(data, out) == 0
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["before"]["tracked_fraction"] == 0.01
-    assert summary["after"]["tracked_fraction"] == len(calls) / 100
-    metrics = (out / "metrics.csv").read_bytes()
-    assert npmp_imitate(data, out, f"resume={out}") == 0
+    assert imitate.main([f"resume={out}", f"out={out}"]) == 0
     again = json.loads((out / "summary.json").read_text())
     assert (again["before"], again["after"]) == (summary["before"], summary["after"])
     assert SkillModule.load(out / "module").contract.training["after"] == summary["after"]
-    assert (out / "metrics.csv").read_bytes() == metrics
+    assert_equal_runs(out, trained)
 
 
-def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(data: Path, tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert npmp_imitate(data, out) == 0
-    expected = (out / "metrics.csv").read_bytes()
+    shutil.copytree(trained, out)
     newest = max((out / "checkpoints").glob("*.safetensors"))
     newest.write_bytes(newest.read_bytes()[:1000])
-    assert npmp_imitate(data, out, f"resume={out}") == 0
-    assert (out / "metrics.csv").read_bytes() == expected
+    (out / "timing.csv").write_text("")  # logs are no reason to fail either
+    assert imitate.main([f"resume={out}", f"out={out}"]) == 0
+    assert_equal_runs(out, trained)
 
 
-def test_bad_input_is_one_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truncated = tmp_path / "truncated.h5"
+def test_a_run_goes_on_in_another_folder_but_not_over_another_run(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    out = tmp_path / "longer"
+    assert imitate.main([f"resume={trained}", f"out={out}", "steps=1280"]) == 0
+    log = rows(out)
+    assert [int(r["iteration"]) for r in log] == list(range(1, 9))
+    assert log[:6] == rows(trained)
+    capfd.readouterr()
+    assert imitate.main([f"resume={trained}", f"out={out}", "steps=1280"]) == 2
+    assert "holds a run already" in error_line(capfd)
+    assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+
+
+def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
+    data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, real = tmp_path / "run", imitate.WorldModelTrainer.iteration
+
+    def lost(self: imitate.WorldModelTrainer, progress: float) -> dict[str, float]:
+        metrics = real(self, progress)
+        return metrics | {"model_loss": float("nan")} if self.iteration_count == 3 else metrics
+
+    monkeypatch.setattr(imitate.WorldModelTrainer, "iteration", lost)
+    assert npmp_imitate(data, out) == 2
+    line = error_line(capfd)
+    assert "diverged at iteration 3 (model_loss is nan" in line and "algo.model_lr=" in line and f"resume={out}" in line
+    details = json.loads((out / "diverged.json").read_text())
+    assert details["iteration"] == 3 and details["metrics"]["model_loss"] == "nan"
+    monkeypatch.undo()
+    assert imitate.main([f"resume={out}", f"out={out}"]) == 0
+    assert_equal_runs(out, trained)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("evaluation.every=0", "evaluation.every=0: a whole number of at least 1"),
+        ("evaluation.starts=0", "evaluation.starts=0: a whole number of at least 1"),
+        ("checkpoint_every=0", "checkpoint_every=0: a whole number of at least 1"),
+        ("algo.num_envs=0", "algo.num_envs=0: a whole number of at least 1"),
+        ("threads=-1", "threads=-1: a whole number of at least 1"),
+        ("steps=-5", "steps=-5: a whole number of at least 1"),
+        ("task.future_frames=0", "task.future_frames=0: a whole number of at least 1"),
+        ("task.start_tail=-5", "task: start_tail must be at least 0, got -5"),
+        ("task.uniform_starts=3", "task: uniform_starts must be in [0, 1], got 3"),
+        ("task.reward.termination_threshold=0", "task.reward: termination_threshold must be above 0, got 0"),
+        ("algo.window=0", "algo: window must be a whole number of at least 1, got 0"),
+        ("algo.horizon=[4]", "algo: horizon must be two numbers [at the start, at the end], got [4]"),
+        ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
+        ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
+        ("algo.weights.position=-1", "algo.weights: position must be at least 0, got -1"),
+        ("algo=vmpo", "imitate has no algorithm 'vmpo'; there are: world_model"),
+        ("device=cuda", "npmp imitate computes on the CPU only so far; use device=cpu"),
+    ],
+)
+def test_a_wrong_value_is_one_line(
+    wrong: str, words: str, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert imitate.main([f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong]) == 2
+    assert words in error_line(capfd)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "run", Path("/proc/npmp")):
+        assert npmp_imitate(data, out) == 2
+        assert f"cannot write to {out}" in error_line(capfd)
+
+
+def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
+    data: Path, motions: MotionSet, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    truncated, spot, renamed = (tmp_path / f"{name}.h5" for name in ("truncated", "spot", "renamed"))
     truncated.write_bytes(data.read_bytes()[:5000])
-    for given, words in ((tmp_path / "absent.h5", "absent.h5"), (truncated, "truncated.h5")):
-        capsys.readouterr()
-        assert npmp_imitate(given, tmp_path / "out") == 2
-        text = capsys.readouterr().err
-        assert len(text.strip().splitlines()) == 1 and words in text and "Traceback" not in text
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    write_motions(spot, replace(motions, robot="spot"))
+    write_motions(renamed, replace(motions, joint_names=("LF_hip", *motions.joint_names[1:])))
+    earlier = tmp_path / "earlier"  # killed before its first checkpoint: may be started anew
+    earlier.mkdir()
+    shutil.copy(trained / "config.yaml", earlier)
+    for given, words in (
+        (tmp_path / "absent.h5", "absent.h5"), (truncated, "truncated.h5"), (spot, "spot"), (renamed, "LF_hip"),
+    ):  # fmt: skip
+        assert npmp_imitate(given, earlier, "seed=5") == 2
+        assert words in error_line(capfd)
+        assert (earlier / "config.yaml").read_bytes() == (trained / "config.yaml").read_bytes()
+        assert [entry.name for entry in earlier.iterdir()] == ["config.yaml"]
+    assert npmp_imitate(truncated, tmp_path / "out") == 2
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,95 @@
+"""`npmp demo` from end to end on one short gait: its figures, its report, and what a second demo takes over from the first."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments import cli, demo
+from experiments.common import Run, stored_config
+from experiments.runlog import SHOWN
+from mocap_data import dog_gait, read_motions
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_gait() -> None:
+    """Two seconds of trot instead of all gaits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "demo_clips", lambda: [dog_gait("trot", speed_mps=0.8, duration_s=2.0)])
+        yield
+
+
+def npmp_demo(out: Path, *more: str) -> int:
+    return cli.main(["demo", "debug=tiny", f"out={out}", "threads=1", *more])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "a demo"
+    assert npmp_demo(out) == 0
+    return out
+
+
+def columns(run: Path) -> set[str]:
+    with open(run / "metrics.csv", newline="") as file:
+        return set(next(csv.reader(file)))
+
+
+def test_summary_and_report(done: Path) -> None:
+    summary = json.loads((done / "summary.json").read_text())
+    (motion,) = read_motions(done / "motions.h5").motions
+    assert summary["retarget_rms_marker_m"] == pytest.approx(motion.quality["rms_marker_m"])
+    assert 0.0 < summary["retarget_rms_marker_m"] < 0.03
+    assert set(summary["tracked_s"]) == {"before", "after"} and summary["tracked_s"]["after"] >= 0.0
+    assert {"random_latents", "before", "after"} == set(summary["velocity_error"])
+    assert set(summary["steps_per_s"]) == {"imitate", "reuse"} and min(summary["steps_per_s"].values()) > 0.0
+    assert summary["seed"] == 0
+    assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
+    report = (done / "report.html").read_text()
+    assert "</html>" in report and str(done) not in report
+    assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {entry.name for entry in done.iterdir()}
+    assert "policy" in json.loads((done / "evaluation.json").read_text())["walking"]
+    for name in ("imitate", "reuse"):
+        assert yaml.safe_load((done / name / "config.yaml").read_text())["verb"] == name
+
+
+def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
+    imitated, reused = columns(done / "imitate"), columns(done / "reuse")
+    assert set(SHOWN) <= imitated | reused
+    assert {"tracked_s", "tracking_loss", "model_loss", "model_position_m", "kl", "beta"} <= imitated
+    assert {"velocity_error", "loss_policy", "loss_value", "kl"} <= reused
+
+
+def test_a_demo_goes_on_with_its_own_stages_only(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = (done / "imitate" / "metrics.csv").read_bytes()
+    starts: list[tuple[str, bool]] = []
+    real = demo.stage
+
+    def noted(verb_name: str, *rest: object) -> object:
+        config, run = real(verb_name, *rest)  # type: ignore[arg-type]
+        starts.append((verb_name, run.resume is not None))
+        return config, run
+
+    monkeypatch.setattr(demo, "stage", noted)
+    owner, config = stored_config(done / "imitate")
+    run = Run("demo", done, seed=0, device="cpu", threads=1)
+    assert owner == "imitate" and real("imitate", run, config)[1].resume == done / "imitate"
+    (done / "summary.json").unlink()  # as if it had been killed in its last stage
+    assert npmp_demo(done, "seed=1") == 0
+    assert starts == [("imitate", False), ("reuse", False)]
+    assert (done / "imitate" / "metrics.csv").read_bytes() != first
+    assert json.loads((done / "summary.json").read_text())["seed"] == 1
+
+
+def test_a_mistake_in_a_stages_settings_shows_before_any_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for wrong, words in (
+        ('imitate=["stpes=3"]', "did you mean 'steps'?"),
+        ('reuse=["steps=abc"]', "steps=abc: a whole number is expected"),
+    ):
+        assert npmp_demo(tmp_path / "out", wrong) == 2
+        assert words in capfd.readouterr().err
+        assert not (tmp_path / "out").exists()

@@ -1,0 +1,85 @@
+"""`npmp evaluate` on a tiny module: its figures follow from rollouts.h5, its mistakes are one line and destroy nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from experiments import cli
+
+
+@pytest.fixture(scope="module")
+def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("evaluated") / "evaluation"
+    arguments = [f"module={trained / 'module'}", f"data={data}", f"out={out}", "debug=tiny", "threads=1", "seed=2"]
+    assert cli.main(["evaluate", *arguments]) == 0
+    return out
+
+
+def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
+    found = json.loads((evaluated / "evaluation.json").read_text())
+    assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(found)
+    assert (found["robot"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", 2, 4)
+    assert len(found["clips"]) == 2
+    with h5py.File(evaluated / "rollouts.h5") as file:
+        assert file.attrs["robot"] == "anymal_b"
+        for clip in found["clips"]:
+            group = file[clip["name"]]
+            qpos, reference = group["qpos"][()], group["reference_qpos"][()]
+            steps = int(group.attrs["tracked_frames"]) - 1
+            assert clip["tracked_s"] == pytest.approx(steps / group.attrs["rate_hz"])
+            assert clip["tracked_fraction"] == pytest.approx(clip["tracked_s"] / clip["duration_s"], abs=1e-6)
+            np.testing.assert_allclose(qpos[0], reference[0], atol=1e-9)  # it starts on the reference
+            frames = range(1, max(steps, 1) + 1)  # the tracked ones; at least one
+            base = [float(np.sqrt(((qpos[t, :3] - reference[t, :3]) ** 2).sum())) for t in frames]
+            joints = [float(np.abs(qpos[t, 7:] - reference[t, 7:]).sum() / 12) for t in frames]
+            assert clip["base_deviation_m"]["mean"] == pytest.approx(sum(base) / len(base), rel=1e-9)
+            assert clip["base_deviation_m"]["max"] == pytest.approx(max(base), rel=1e-9)
+            assert clip["joint_error_rad"] == pytest.approx(sum(joints) / len(joints), rel=1e-9)
+            assert group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
+    for key in ("tracked_fraction", "joint_error_rad"):
+        assert found["mean"][key] == pytest.approx(sum(clip[key] for clip in found["clips"]) / 2)
+    for key in ("mean", "max"):
+        deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
+        assert found["mean"]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
+
+
+def test_the_folder(evaluated: Path) -> None:
+    assert {entry.name for entry in evaluated.iterdir()} == {"config.yaml", "evaluation.json", "rollouts.h5", "report.html"}
+    assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
+    assert "</html>" in (evaluated / "report.html").read_text()
+
+
+def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
+    evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    garbled = tmp_path / "garbled"
+    shutil.copytree(trained / "module", garbled)
+    weights = garbled / "module.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    scrambled = tmp_path / "scrambled"
+    shutil.copytree(trained / "module", scrambled)
+    (scrambled / "module.json").write_text('{"robot": ')
+    mistakes = [
+        ({"module": garbled}, "garbled"),
+        ({"module": scrambled}, "module.json"),
+        ({"module": tmp_path / "nowhere"}, "no skill module in"),
+        ({"data": tmp_path / "absent.h5"}, "absent.h5"),
+        ({"policy": tmp_path / "nowhere"}, "nowhere"),
+        ({"starts": 0}, "starts=0: a whole number of at least 1"),
+        ({"out": trained}, "holds a run of npmp imitate; choose another out="),
+    ]
+    before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}
+    for change, words in mistakes:
+        arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
+        capfd.readouterr()
+        assert cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), "debug=tiny", "seed=9"]) == 2
+        lines = capfd.readouterr().err.strip().splitlines()
+        assert len(lines) == 1 and words in lines[0], lines
+        assert before == {path: path.read_bytes() for path in before}
