@@ -165,7 +165,8 @@ class ImitationEnv:
         c = self.config.reward
         error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
         terms = rew.rewards(state, poses, reference, error, self._appendages, c)
-        finite = torch.isfinite(state.pack()).all(-1)  # a diverged simulation is a failure, not a crash
+        # a diverged simulation is a failure, not a crash; the simulator takes controls that are not finite for zero
+        finite = torch.isfinite(error + setpoint.sum(-1))
         lost, ended = error > c.termination_threshold, self.frame >= self.last_frame
         if free is None:
             self.sampler.record(self.frame, lost | ~finite)
