@@ -22,8 +22,8 @@ NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 .PHONY: help install demo test lint format clean
 
 help:
-	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (15 minutes on two cores)"
-	@echo "make test     lint, types and tests (minutes)"
+	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 10 minutes on two cores)"
+	@echo "make test     lint, types and tests (about 3 minutes)"
 	@echo "make install  only set up .venv"
 	@echo "make lint     only lint and types"
 	@echo "make format   let ruff sort imports and fix what it can"

@@ -133,7 +133,7 @@ def overview(verbs: Sequence[str]) -> str:
         "  npmp imitate data=motions.h5 out=runs/imitation",
         "  npmp reuse task=walk module=runs/imitation/module out=runs/walk",
         "  npmp evaluate module=runs/imitation/module data=motions.h5 out=runs/evaluation",
-        "or all of it in a quarter of an hour: npmp demo",
+        "or all of it in ten minutes: npmp demo",
         "",
         "exit codes: 0 well, 1 internal error, 2 wrong input (one line says what), 130 interrupted.",
         "NPMP_DEBUG=1 shows the traceback of every error.",

@@ -169,6 +169,9 @@ class WalkingEnv:
     The caller resets finished robots: `step`, look at the result, then `reset(done)`. A step is judged by the command in force
     before it, `command` (n, 3); where a change is due it comes after, so that `state` and `command` are what the next decision
     sees.
+
+    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on self-collision,
+    which is not seen here: the robot's geoms collide with the floor only.
     """
 
     objectives = ("velocity",)

@@ -53,7 +53,10 @@ class BatchSim:
         self.qvel[ids] = qvel.to(self.qvel)
 
     def step(self, ctrl: Tensor) -> None:
-        """One control step of every simulation, the controls held. ctrl (n, nu): joint targets [rad] for position actuators."""
+        """One control step of every simulation. ctrl (n, nu): joint targets [rad] for position actuators.
+
+        The controls are held for the whole step (zero-order hold); robot-NPMP's delayed first-order hold is not modelled yet.
+        """
         self._ctrl.copy_(ctrl)
         self.batch.step(nstep=self.substeps)
 
