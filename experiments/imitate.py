@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
+from experiments import training
 from experiments.common import Run, at_least, console, verb
-from experiments.runlog import RunLog
-from experiments.training import iterate, starting_point
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
-from npmp import checkpoint, robots
+from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.envs.walking import command_range_from_motions
 from npmp.nets import NetConfig
@@ -72,60 +68,35 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     per_iteration = env.num_envs * settings.collect_steps
     total = max(1, round((config.steps - env.num_envs * settings.warmup_steps) / per_iteration))
 
-    out, done = run.place, None
-    folder = out / "checkpoints"
-    before: dict[str, float]
-    latest: dict[str, float]
-    if found := starting_point(run):
-        done, tensors, values = found
-        trainer.load_state_dict(tensors)
-        before, latest = values["before"], values.get("latest", values["before"])
-    run.begin()
-    log = RunLog(
-        out, total, judged=JUDGED, resume_after=done, resume_from=run.resume, console=console(stderr=True)
-    )
-    if found is None:
-        before = latest = judge(trainer.average)
-        trainer.warm_up()
-        checkpoint.save(folder, 0, trainer.state_dict(), {"before": before, "latest": latest})
-    began, steps_before = time.perf_counter(), trainer.env_steps
 
-    def keep() -> dict[str, Any]:
-        """Checkpoint, and the module as it is now."""
-        summary = {
+    def begin() -> tuple[dict[str, float], dict[str, float]]:
+        figures = judge(trainer.average)
+        trainer.warm_up()
+        return figures, figures
+
+    def summarize(before: dict[str, float], latest: dict[str, float]) -> dict[str, Any]:
+        return {
             "data": Path(str(config.data)).name,
             "clips": [m.name for m in motions.motions],
             "command_range": command_range_from_motions(motions),
             "licences": sorted({m.licence for m in motions.motions}),
             "algorithm": config.algo.name,
-            "seed": run.seed,
-            "env_steps": trainer.env_steps,
-            "iterations": trainer.iteration_count,
-            "before": before,
-            "after": latest,
         }
-        checkpoint.save(folder, trainer.iteration_count, trainer.state_dict(), {"before": before, "latest": latest})
-        trainer.module().save(out / "module", training=summary)
-        return summary
 
-    while trainer.iteration_count < total:
-        metrics = iterate(
-            trainer, total, run, finite=("model_loss", "tracking_loss", "kl"), rates="algo.policy_lr=, algo.model_lr="
-        )
-        count = trainer.iteration_count
-        if count == 1 or count % config.evaluation.every == 0 or count == total:
-            latest = judge(trainer.average)
-            metrics |= latest
-        log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
-        if count % config.checkpoint_every == 0 and count < total:
-            keep()
-    summary = keep()
-    log.close()
-    summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
-    summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
-    with atomic_path(out / "summary.json") as path:
-        path.write_text(json.dumps(summary, indent=2) + "\n")
-    return summary
+    plan = training.Plan(
+        trainer=trainer,
+        total=total,
+        evaluate_every=config.evaluation.every,
+        checkpoint_every=config.checkpoint_every,
+        begin=begin,
+        judge=lambda: judge(trainer.average),
+        judged=JUDGED,
+        summarize=summarize,
+        save=lambda summary: trainer.module().save(run.place / "module", training=summary),
+        finite=("model_loss", "tracking_loss", "kl"),
+        rates="algo.policy_lr=, algo.model_lr=",
+    )
+    return training.train(plan, run)
 
 
 def run(config: DictConfig, run: Run) -> int:
