@@ -178,6 +178,7 @@ def run(config: DictConfig, run: Run) -> int:
     module = Path(str(config.module))
     skill = SkillModule.load(module)
     skill.check_robot(robot)
+    skill.check_encoder(robot)
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module)
     run.begin()
     result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
@@ -221,6 +222,14 @@ def run(config: DictConfig, run: Run) -> int:
         highlight=False,
         soft_wrap=True,
     )
+    if policy is not None:
+        walked, random = result["walking"]["policy"], result["walking"]["random_latents"]
+        terminal.print(
+            f"walking on command: velocity error {walked['velocity_error']:.3f}, {walked['falls_per_minute']:.2f} falls a "
+            f"minute; random latents {random['velocity_error']:.3f}, {random['falls_per_minute']:.2f}",
+            highlight=False,
+            soft_wrap=True,
+        )
     return 0
 
 

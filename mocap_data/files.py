@@ -24,12 +24,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
     os.close(handle)
     temporary = Path(name)
-    # mkstemp makes the file private (0600); what we leave behind should have the usual rights.
-    mask = os.umask(0)
-    os.umask(mask)
-    temporary.chmod(0o666 & ~mask)
     try:
         yield temporary
+        # mkstemp makes the file private (0600), as do some writers; what we leave behind should have the usual rights.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # the name must not point at data that a crash can still lose
         os.replace(temporary, target)

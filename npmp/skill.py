@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import artifact
-from npmp.envs.features import Normalizer, proprioception_layout
+from npmp.envs.features import Normalizer, context_size, proprioception_layout
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
 
 SCHEMA = "npmp-skill"
 VERSION = 1
+# what the robot and the code settle; a module that says otherwise was made for something else
+SETTLED = ("home_pose", "kp", "kd", "torque_limit", "control_rate_hz", "physics_rate_hz", "observation")
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,24 @@ class SkillModule(nn.Module):
             raise InputError(f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}")
         if robot.model_sha256 != self.contract.model_sha256:
             raise InputError(f"the module was trained on another model of '{robot.name}' (model_sha256 differs)")
+        mine = asdict(self.contract)
+        theirs = asdict(
+            SkillContract.for_robot(
+                robot, self.net, context_size=self.contract.context_size, context_horizon=self.contract.context_horizon
+            )
+        )
+        for key in SETTLED:
+            if mine[key] != theirs[key]:
+                raise InputError(f"the module's {key} is {mine[key]}, but for '{robot.name}' it is {theirs[key]}")
 
+    def check_encoder(self, robot: Robot) -> None:
+        """Refuse an encoder whose features are not those of this robot; only imitation needs it.
+
+        Raises: InputError naming both sizes.
+        """
+        horizon, size = self.contract.context_horizon, self.contract.context_size
+        expected = context_size(robot, horizon)
+        if size != expected:
+            raise InputError(
+                f"the module's context_size is {size}, but {horizon} frames ahead make {expected} for '{robot.name}'"
+            )

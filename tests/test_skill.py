@@ -138,6 +138,26 @@ def test_other_robots_are_refused_by_what_differs(module: SkillModule, robot: Ro
         module.check_robot(other_model)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("kp", [1.0] * 12), ("kp", [100.0] * 3), ("home_pose", [9.0] * 12), ("control_rate_hz", 100.0), ("physics_rate_hz", 200.0)],
+)
+def test_a_contract_that_the_robot_does_not_keep_is_refused(folder: Path, robot: Robot, key: str, value: Any) -> None:
+    change(folder, **{key: value})
+    with pytest.raises(InputError, match=key):
+        SkillModule.load(folder).check_robot(robot)
+
+
+def test_an_encoder_for_other_features_is_refused(module: SkillModule, robot: Robot) -> None:
+    with pytest.raises(InputError, match=r"context_size is 40, but 5 frames ahead make 304"):
+        module.check_encoder(robot)  # 5 (3 (9 points + 4 axes and velocities) + 12 joints) + 49 of the true state
+
+
+def test_the_weights_are_as_readable_as_the_contract(folder: Path) -> None:
+    modes = {(folder / name).stat().st_mode & 0o777 for name in ("module.safetensors", "module.json")}
+    assert len(modes) == 1
+
+
 def test_loading_never_unpickles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pickle in the weights' place is refused unread: it would run code."""
 

@@ -107,6 +107,12 @@ def _parents_of(robot: Robot, bodies: tuple[str, ...]) -> list[int]:
     return [int(model.body(b).parentid[0]) - 1 for b in bodies]
 
 
+def context_size(robot: Robot, horizon: int) -> int:
+    """Width of `encoder_context` for a robot and a number of reference frames ahead."""
+    nu, points = len(robot.joint_names), 1 + 2 * len(robot.foot_bodies)
+    return horizon * (3 * (points + 4) + nu) + 13 + 3 * nu
+
+
 def encoder_context(features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor) -> Tensor:
     """What the encoder sees: the coming reference relative to the robot, and the robot's true state. (n, context_size)."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)

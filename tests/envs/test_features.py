@@ -11,6 +11,8 @@ from npmp import geometry
 from npmp.envs.features import (
     Normalizer,
     ReferenceFeatures,
+    context_size,
+    encoder_context,
     proprioception,
     proprioception_layout,
     true_state,
@@ -116,3 +118,12 @@ def test_normalizer_scales_what_it_was_fitted_to() -> None:
     torch.testing.assert_close(out.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(out.std(0)[:2], torch.ones(2), atol=1e-4, rtol=0)
     assert scale.std[2] == 0.1  # a channel that hardly varies is not blown up
+
+
+def test_the_encoders_input_has_the_size_that_the_contract_is_held_against(robot: Robot, motions: MotionSet) -> None:
+    home, reference = torch.tensor(robot.home_joints, dtype=torch.float32), Reference(robot, motions)
+    frame = torch.arange(3)
+    for horizon in (1, 5):
+        features = ReferenceFeatures(robot, reference, horizon)
+        seen = encoder_context(features, reference.state(frame), frame, frame + 20, home)
+        assert seen.shape == (3, context_size(robot, horizon))
