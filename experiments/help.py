@@ -1,6 +1,7 @@
 """Help texts, read from the comments of conf/*.yaml, so that a key is described where its value stands.
 
 The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own comment follows its value.
+A choice that only some verbs can use says so in a line "# for: VERB, VERB".
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")
 _DEFAULT = re.compile(r"^\s+-\s+(?P<group>\w+):\s*(?P<choice>\w+)\s*$")
+
+_NOW = re.compile(r"\$\{now:[^}]*\}")
+_TAG = re.compile(r"\[(P\*?|R|D)[\],:;]")
+SOURCES = "[P] the robot-NPMP paper, [P*] that paper at second hand, [R] a related paper or code, [D] our own decision."
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class ConfigText:
     examples: tuple[str, ...]
     defaults: dict[str, str]  # group -> choice
     keys: tuple[Key, ...]
+    verbs: tuple[str, ...] = ()  # that can use the choice; () for all
 
 
 def parse(text: str) -> ConfigText:
@@ -44,12 +50,15 @@ def parse(text: str) -> ConfigText:
     examples: list[str] = []
     defaults: dict[str, str] = {}
     keys: list[Key] = []
+    verbs: tuple[str, ...] = ()
     for line in text.splitlines():
         if line.startswith("#"):
             comment = line.lstrip("# ").strip()
             if comment.startswith("@package") or keys:
                 continue
-            if comment.startswith("Example:"):
+            if comment.startswith("for:"):
+                verbs = tuple(comment.removeprefix("for:").replace(",", " ").split())
+            elif comment.startswith("Example:"):
                 examples.append(comment.removeprefix("Example:").strip())
             elif not defaults:
                 description.append(comment)
@@ -66,16 +75,19 @@ def parse(text: str) -> ConfigText:
         elif keys and (more := re.match(r"^\s+#\s*(.*)$", line)):  # an indented comment goes on with the last key's
             last = keys[-1]
             keys[-1] = Key(last.name, last.value, f"{last.comment} {more[1]}".strip())
-    return ConfigText(" ".join(description), tuple(examples), defaults, tuple(keys))
+    return ConfigText(" ".join(description), tuple(examples), defaults, tuple(keys), verbs)
 
 
 def of_file(path: Path) -> ConfigText:
     return parse(path.read_text(encoding="utf-8"))
 
 
-def choices(group: str) -> list[str]:
-    """The names of a group's files."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+def choices(group: str, verb: str | None = None) -> list[str]:
+    """The names of a group's files, with `verb` only of those that it can use."""
+    paths = sorted((CONF / group).glob("*.yaml"))
+    if verb is not None:
+        paths = [path for path in paths if verb in (of_file(path).verbs or (verb,))]
+    return [path.stem for path in paths]
 
 
 def summary(verb: str) -> str:
@@ -96,6 +108,12 @@ def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
         lines.append(f"  {name:<{left}}  {wrapped[0]}".rstrip())
         lines.extend(f"  {'':<{left}}  {line}" for line in wrapped[1:])
     return lines
+
+
+def _setting(key: Key) -> str:
+    """A key with its default; where that is a long expression, the comment says what it comes to."""
+    value = _NOW.sub("DATE_TIME", key.value)
+    return f"{key.name}={value}" if len(value) < 24 else f"{key.name}="
 
 
 def _width() -> int:
@@ -145,18 +163,17 @@ def of_verb(verb: str) -> str:
     """What `npmp VERB --help` prints."""
     width = _width()
     text = of_file(CONF / f"{verb}.yaml")
-    positional = {"inspect": " FILE", "bench": " NAME"}.get(verb, "")
+    positional = {"inspect": " FILE", "bench": " NAME", "retarget": " [FILE]"}.get(verb, "")
     lines = [f"npmp {verb}: {text.description}", "", f"usage: npmp {verb}{positional} key=value ..."]
     if text.examples:
         lines += ["", "examples:", *(f"  {example}" for example in text.examples)]
-    # Where a key's value is a long expression, the comment says what it comes to.
-    rows = [(f"{key.name}={key.value}" if len(key.value) < 24 else f"{key.name}=", key.comment) for key in text.keys]
+    rows = [(_setting(key), key.comment) for key in text.keys]
     lines += ["", "keys (??? must be given):", *_rows(rows, width)]
     groups = {group: choice for group, choice in text.defaults.items() if (CONF / group).is_dir()}
     if groups:
         shown = []
         for group, choice in groups.items():
-            names = choices(group)
+            names = choices(group, verb)
             described = [f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names]
             if names:
                 shown.append((f"{group}={choice}", "one of: " + "; ".join(described)))
@@ -167,5 +184,7 @@ def of_verb(verb: str) -> str:
             continue
         inner = [(f"{group}.{key.name}={key.value}", key.comment) for key in of_file(path).keys]
         lines += ["", f"keys of {group}={choice}:", *_rows(inner, width)]
+    if _TAG.search("\n".join(lines)):
+        lines += ["", *textwrap.wrap(f"where a value comes from: {SOURCES}", width)]
     lines += ["", f"npmp {verb} --cfg job key=value ... prints the whole configuration instead of running it."]
     return "\n".join(lines)

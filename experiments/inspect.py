@@ -1,11 +1,15 @@
-"""`npmp inspect FILE`: what a recording, a dataset, a skill module or a run folder holds."""
+"""`npmp inspect FILE`: what a recording, a dataset, a skill module, a policy, a run or a sweep holds.
+
+What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would refuse
+it for, and the exit code is 2.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,12 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments.common import Run, console, stored_config, verb
+from experiments.failures import USER_ERROR, one_line
 from mocap_data import read
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.readers import READERS
-from mocap_data.store import SCHEMA, summarize_motions
+from mocap_data.store import SCHEMA, read_motions
 
 Findings = dict[str, Any]
 
@@ -31,21 +36,27 @@ def run(config: DictConfig, run: Run) -> int:
     if run.out is not None:
         with atomic_path(run.out) as temporary:
             temporary.write_text(json.dumps(findings, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return USER_ERROR if findings.get("problems") else 0
 
 
 def inspect(path: Path) -> Findings:
-    """What `path` is, as plain values. Raises InputError for what does not exist, is damaged or is of no known kind."""
+    """What `path` is, as plain values; "problems", where there are any, comes last and lists why other verbs would refuse it.
+
+    Raises InputError for what does not exist, is of no known kind or cannot be read at all.
+    """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
     if path.is_dir():
         for marker, describe in FOLDERS.items():
             if (path / marker).is_file():
                 return describe(path)
+        if any((entry / "config.yaml").is_file() for entry in path.iterdir()):
+            return inspect_sweep(path)
         recordings = sorted(entry.name for entry in path.iterdir() if entry.suffix.lower() in READERS)
         if recordings:
             return {"path": str(path), "kind": "folder of recordings", "recordings": recordings}
-        raise InputError(f"{path}: no skill module, run folder, evaluation or recordings (looked for {', '.join(FOLDERS)})")
+        looked_for = ", ".join(FOLDERS)
+        raise InputError(f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})")
     suffix = path.suffix.lower()
     if suffix in READERS:
         return inspect_recording(path)
@@ -54,7 +65,8 @@ def inspect(path: Path) -> Findings:
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)
     known = ", ".join([*READERS, ".h5"])
-    raise InputError(f"{path}: no known kind of file; there are: {known}, and folders of modules, runs, evaluations")
+    folders = "folders of modules, policies, runs, sweeps, evaluations"
+    raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
 
 
 def inspect_recording(path: Path) -> Findings:
@@ -92,97 +104,254 @@ def inspect_hdf5(path: Path) -> Findings:
         reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
         raise InputError(f"{path}: {reason}") from None
     with file:
-        root = {key: plain(value) for key, value in file.attrs.items()}
-        groups = [name for name in file if isinstance(file[name], h5py.Group)]
-        rollouts = {
-            name: {
-                **{key: list(dataset.shape) for key, dataset in file[name].items() if isinstance(dataset, h5py.Dataset)},
-                **{key: plain(value) for key, value in file[name].attrs.items()},
-            }
-            for name in groups
-        }
-    if root.get("schema") == SCHEMA:
-        return {
-            "path": str(path),
-            "kind": "reference motions",
-            **{key: value for key, value in root.items() if key != "provenance"},
-            "provenance": json.loads(root["provenance"]) if "provenance" in root else {},
-            "clips": [
+        root = attributes(file)
+        entries = [(name, child(file, name)) for name in file]
+        if root.get("schema") == SCHEMA:
+            findings: Findings = {"path": str(path), "kind": "reference motions"}
+            findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
+            findings["provenance"] = provenance(root.get("provenance", "{}"))
+            findings["clips"] = [clip_header(name, entry) for name, entry in entries if isinstance(entry, h5py.Group)]
+        else:
+            clips = [
                 {
-                    "name": clip.name,
-                    "frames": clip.num_frames,
-                    "seconds": round(clip.num_frames / clip.rate_hz, 2),
-                    "rate_hz": clip.rate_hz,
-                    "licence": clip.licence,
-                    **{key: float(f"{value:.4g}") for key, value in clip.quality.items()},
+                    "name": name,
+                    **{key: list(child(entry, key).shape) for key in entry if isinstance(child(entry, key), h5py.Dataset)},
+                    **attributes(entry),
                 }
-                for clip in summarize_motions(path)
-            ],
-        }
-    if all("qpos" in entry and "reference_qpos" in entry for entry in rollouts.values()) and rollouts:
-        clips = [{"name": name, **entry} for name, entry in rollouts.items()]
-        return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
-    raise InputError(f"{path}: HDF5, but neither reference motions (schema {SCHEMA!r}) nor rollouts of an evaluation")
+                for name, entry in entries
+                if isinstance(entry, h5py.Group)
+            ]
+            if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
+                wanted = f"neither reference motions (schema {SCHEMA!r}) nor rollouts of an evaluation"
+                raise InputError(f"{path}: HDF5, but {wanted}")
+            return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
+    return with_problems(findings, motion_problems(path, [name for name, _ in entries], root.get("robot")))
+
+
+def motion_problems(path: Path, clips: list[str], robot_name: Any) -> list[str]:
+    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models here."""
+    from npmp import robots
+
+    expected: dict[str, Any] = {}
+    found = []
+    if isinstance(robot_name, str):
+        try:
+            robot = robots.load(robot_name)
+            expected = {
+                "robot": robot.name,
+                "model_sha256": robot.model_sha256,
+                "joint_names": robot.joint_names,
+                "body_names": robot.body_names,
+            }
+        except InputError as error:
+            found.append(one_line(error))
+    # With other names than expected the file is refused as a whole: what else is wrong shows without expectations.
+    for asked in (expected, {}) if expected and clips else ({},):
+        for names in [[clip] for clip in clips] or [[]]:
+            found += refusal(lambda asked=asked, names=names: read_motions(path, **asked, clips=names))  # type: ignore[misc]
+    return found
+
+
+def refusal(load: Callable[[], Any]) -> list[str]:
+    """The one line that loading ends with, or nothing where it succeeds."""
+    try:
+        load()
+    except InputError as error:
+        return [one_line(error)]
+    except (OSError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        return [f"cannot be loaded ({one_line(error)})"]  # contents so far from sound that no check names them
+    return []
+
+
+def with_problems(findings: Findings, problems: list[str]) -> Findings:
+    """`findings` with the problems, each once, as the last entry; without the entry where there are none."""
+    findings = {key: value for key, value in findings.items() if key != "problems"}
+    return {**findings, "problems": list(dict.fromkeys(problems))} if problems else findings
+
+
+def attributes(node: Any) -> Findings:
+    """The attributes of a file or group, those that cannot be read left out."""
+    found: Findings = {}
+    try:
+        for key in node.attrs:
+            try:
+                found[key] = plain(node.attrs[key])
+            except (OSError, RuntimeError, TypeError, ValueError, KeyError):
+                continue
+    except (OSError, RuntimeError):
+        pass
+    return found
+
+
+def child(group: Any, name: str) -> Any:
+    """A member of a group, None where it cannot be opened."""
+    try:
+        return group[name]
+    except (OSError, RuntimeError, KeyError):
+        return None
+
+
+def provenance(text: Any) -> Any:
+    """The provenance as a mapping, or as it stands where it is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def clip_header(name: str, group: Any) -> Findings:
+    """What a clip's group says without its arrays being read; a question mark for what it does not say."""
+    known = attributes(group)
+    shape = getattr(child(group, "qpos"), "shape", None)
+    frames = int(shape[0]) if shape else None
+    rate = known.get("rate_hz")
+    timed = frames is not None and isinstance(rate, int | float) and rate > 0
+    return {
+        "name": name,
+        "frames": "?" if frames is None else frames,
+        "seconds": round(frames / rate, 2) if timed else "?",  # type: ignore[operator]
+        "rate_hz": "?" if rate is None else rate,
+        "licence": known.get("licence", "?"),
+        **{
+            key: float(f"{value:.4g}")
+            for key, value in known.items()
+            if key not in ("rate_hz", "licence", "source") and isinstance(value, int | float)
+        },
+    }
 
 
 def plain(value: Any) -> Any:
     """An HDF5 attribute as a JSON value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, str):  # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, np.ndarray):
         return [plain(entry) for entry in value.tolist()]
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def inspect_module(path: Path) -> Findings:
-    """A skill module: its contract and the size of its networks, without loading them."""
-    contract = read_json(path / "module.json")
-    findings: Findings = {"path": str(path), "kind": "skill module", **contract}
-    weights = path / "module.safetensors"
-    if not weights.is_file():
-        raise InputError(f"{path}: module.safetensors is missing beside module.json")
-    return {**findings, **tensors(weights)}
+    """A skill module: its contract, the size of its networks, and whether it can be loaded here."""
+
+    def load() -> None:
+        from npmp import robots
+        from npmp.skill import SkillModule
+
+        module = SkillModule.load(path)
+        module.check_robot(robots.load(module.robot))
+
+    return inspect_artifact(path, "module", "skill module", load)
+
+
+def inspect_policy(path: Path) -> Findings:
+    """A high-level policy: its contract, the size of its network, and whether it can be loaded here."""
+
+    def load() -> None:
+        from npmp import robots
+        from npmp.reuse import HighLevelPolicy
+
+        robots.load(HighLevelPolicy.load(path).contract.robot)
+
+    return inspect_artifact(path, "policy", "policy", load)
+
+
+def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None]) -> Findings:
+    """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load it."""
+    findings: Findings = {"path": str(path), "kind": kind}
+    read: tuple[Callable[[], Findings], ...] = (
+        lambda: read_json(path / f"{name}.json"),
+        lambda: tensors(path / f"{name}.safetensors"),
+    )
+    for part in read:
+        try:
+            findings.update((key, value) for key, value in part().items() if key not in findings)
+        except (InputError, OSError):
+            continue  # loading says it too
+    return with_problems(findings, refusal(load))
 
 
 def tensors(path: Path) -> Findings:
-    """The number and size of a safetensors file's arrays, from its header."""
+    """The number and size of a safetensors file's arrays, from its header. Raises InputError for a damaged one."""
+    size_of_file = path.stat().st_size
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        if not 0 < size <= path.stat().st_size - 8:
+        if not 0 < size <= size_of_file - 8:
             raise InputError(f"{path}: not a safetensors file, or cut short")
         try:
             header = json.loads(file.read(size))
-        except ValueError:
-            raise InputError(f"{path}: not a safetensors file (its header is no JSON)") from None
-    arrays = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    end = max((entry["data_offsets"][1] for entry in arrays.values()), default=0)
-    if path.stat().st_size < 8 + size + end:
-        raise InputError(f"{path}: cut short ({path.stat().st_size} of {8 + size + end} bytes)")
-    return {"tensors": len(arrays), "weights": sum(int(np.prod(entry["shape"])) for entry in arrays.values())}
+            arrays = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            return {"tensors": len(arrays), "weights": sum(int(np.prod(entry["shape"])) for entry in arrays.values())}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InputError(f"{path}: not a safetensors file (its header is damaged)") from None
 
 
 def inspect_run(path: Path) -> Findings:
     """A run folder: its settings, how far it came, what it left."""
-    owner, config = stored_config(path)
-    findings: Findings = {"path": str(path), "kind": "run folder" if owner is None else f"run folder of npmp {owner}"}
-    for key in ("robot", "task", "algo", "net"):
-        value = config.get(key)
-        name = value.get("name") if isinstance(value, DictConfig) else value
-        if name is not None:
-            findings[key] = name
-    findings.update({key: config[key] for key in ("data", "module", "steps", "seed", "device") if key in config})
-    metrics = path / "metrics.csv"
-    if metrics.is_file():
-        with metrics.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        findings["rows of metrics.csv"] = len(rows)
+    findings: Findings = {"path": str(path), "kind": "run folder"}
+    problems = []
+    try:
+        owner, config = stored_config(path)
+        findings["kind"] = "run folder" if owner is None else f"run folder of npmp {owner}"
+        for key in ("robot", "task", "algo", "net", "high_level"):
+            value = config.get(key)
+            name = value.get("name") if isinstance(value, DictConfig) else value
+            if name is not None:
+                findings[key] = name
+        findings.update({key: config[key] for key in ("data", "module", "steps", "seed", "device") if key in config})
+    except InputError as error:
+        problems.append(one_line(error))
+    try:
+        rows = metrics_rows(path)
+        if rows is not None:
+            findings["rows of metrics.csv"] = len(rows)
         if rows:
-            findings["last metrics"] = {key: value for key, value in rows[-1].items() if key}
+            findings["last metrics"] = last_metrics(rows)
+    except InputError as error:
+        problems.append(one_line(error))
     findings["holds"] = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
     checkpoints = path / "checkpoints"
     if checkpoints.is_dir():
         findings["checkpoints"] = sorted(entry.name for entry in checkpoints.iterdir())
-    return findings
+    return with_problems(findings, problems)
+
+
+def metrics_rows(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a run's metrics.csv, None where it has none. Raises InputError for a damaged one."""
+    metrics = path / "metrics.csv"
+    if not metrics.is_file():
+        return None
+    try:
+        with metrics.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (csv.Error, ValueError) as error:
+        raise InputError(f"{metrics}: not a table of metrics ({one_line(error)[:120]})") from None
+
+
+def last_metrics(rows: list[dict[str, Any]]) -> Findings:
+    """The figures of the last row, without those that are judged only now and then."""
+    return {key: value for key, value in rows[-1].items() if key and value}
+
+
+def inspect_sweep(path: Path) -> Findings:
+    """A folder of run folders: each with the figures it ended on."""
+    runs: dict[str, Any] = {}
+    problems = []
+    for folder in sorted(entry for entry in path.iterdir() if (entry / "config.yaml").is_file()):
+        runs[folder.name] = "no metrics yet"
+        try:
+            stored_config(folder)
+            rows = metrics_rows(folder)
+            if rows:
+                runs[folder.name] = last_metrics(rows)
+            elif rows is None and (folder / "evaluation.json").is_file():
+                figures = read_json(folder / "evaluation.json").items()
+                runs[folder.name] = {key: value for key, value in figures if isinstance(value, int | float)}
+        except InputError as error:
+            problems.append(one_line(error))
+    return with_problems({"path": str(path), "kind": "sweep folder", "runs": runs}, problems)
 
 
 def inspect_evaluation(path: Path) -> Findings:
@@ -204,6 +373,7 @@ def read_json(path: Path) -> Findings:
 # By the file that marks the kind of folder, the most telling first.
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     "module.json": inspect_module,
+    "policy.json": inspect_policy,
     "evaluation.json": inspect_evaluation,
     "config.yaml": inspect_run,
 }
@@ -213,7 +383,12 @@ def show(findings: Findings) -> None:
     """Plain values as lines, lists of records as tables."""
     out = console()
     for key, value in findings.items():
-        if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+        if key == "problems":
+            out.print(f"problems: {'; '.join(value)}", highlight=False, markup=False, soft_wrap=True)
+        elif key == "runs" and isinstance(value, dict):
+            for name, figures in value.items():
+                out.print(f"  {name}: {text(figures)}", highlight=False, markup=False, soft_wrap=True)
+        elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             out.print(records(key, value))
         else:
             out.print(f"{key}: {text(value)}", highlight=False, markup=False, soft_wrap=True)
@@ -238,7 +413,14 @@ def records(title: str, entries: list[dict[str, Any]]) -> Table:
     return table
 
 
-main = verb("inspect", run, out="optional_file", torch=False, positional="file")
+_main = verb("inspect", run, out="optional_file", torch=False, positional="file")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`npmp inspect`. A path with a "=" in it, as a sweep's run folders have, is the file and no setting."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _main([f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry for entry in given])
+
 
 if __name__ == "__main__":
     sys.exit(main(None))

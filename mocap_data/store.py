@@ -191,10 +191,9 @@ def read_motions(
         motions = tuple(_read_motion(path, file, name) for name in names)
         if not motions:
             raise InputError(f"{path} holds no motions")
+        provenance = _provenance(path, file)
         try:
-            return MotionSet(
-                found_robot, found_sha256, found_joints, found_bodies, motions, _provenance(path, file)
-            )
+            return MotionSet(found_robot, found_sha256, found_joints, found_bodies, motions, provenance)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 

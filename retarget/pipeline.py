@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -27,6 +28,11 @@ from retarget.markers import Layout, layout_of, offset_jacobian, offset_step
 from retarget.skeletons import marker_positions, skeleton_of
 
 MIN_FRAMES = 8
+MAX_COORDINATE = 1e4  # [m] from the origin; no recording goes further, a garbled number does
+TRUNK_LENGTHS = (
+    1e-4,
+    1e3,
+)  # [m] beyond them nothing can be solved; wrong units within them show as large errors
 _SAMPLE = 512  # frames from which the offsets are estimated, spread evenly over all clips
 _MOVING = 0.15  # [m/s] slower trunks (sitting, lying) take no part, if enough faster frames exist
 _SUNK = 0.001  # [m] deeper feet lift the trunk
@@ -123,15 +129,16 @@ def retarget(
     offsets: marker offsets by name, as from `estimate_offsets`; estimated from the clip when None.
     options: the fields of `Options`.
 
-    Raises InputError for a clip without the needed keypoints or too short, and for bad options.
+    Raises InputError for a clip without the needed keypoints, too short or of absurd size, and for bad options.
     """
     chosen = _options(options)
     solver = Solver.of(robot)
     if start != 0 or stop is not None:
         clip = clip.crop(start, stop)
     targets = targets_of(clip, solver, chosen)
-    theta = _estimate([targets], solver, chosen) if offsets is None else solver.layout.parameters(offsets)
-    return _solve(clip, targets, theta, solver, chosen)
+    with _solvable([clip]):
+        theta = _estimate([targets], solver, chosen) if offsets is None else solver.layout.parameters(offsets)
+        return _solve(clip, targets, theta, solver, chosen)
 
 
 def retarget_many(
@@ -161,13 +168,17 @@ def retarget_many(
     thetas: dict[tuple[str, ...], Array] = {}
     for clip in clips:
         if clip.names not in thetas:
-            same = [targets for other, targets in zip(clips, ready, strict=True) if other.names == clip.names]
-            thetas[clip.names] = _estimate(same, solver, chosen) if given is None else given
+            same = [(other, t) for other, t in zip(clips, ready, strict=True) if other.names == clip.names]
+            with _solvable([other for other, _ in same]):
+                thetas[clip.names] = (
+                    _estimate([t for _, t in same], solver, chosen) if given is None else given
+                )
     motions = []
     for done, (clip, targets) in enumerate(zip(clips, ready, strict=True)):
         if progress is not None:
             progress(done, len(clips), clip.name)
-        motions.append(_solve(clip, targets, thetas[clip.names], solver, chosen))
+        with _solvable([clip]):
+            motions.append(_solve(clip, targets, thetas[clip.names], solver, chosen))
     if progress is not None:
         progress(len(clips), len(clips), "")
     found = [_by_name(solver.layout, theta) for theta in thetas.values()]
@@ -191,9 +202,9 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
         raise InputError("there are no clips to estimate offsets from")
     chosen = _options(options)
     solver = Solver.of(robot)
-    return _by_name(
-        solver.layout, _estimate([targets_of(clip, solver, chosen) for clip in clips], solver, chosen)
-    )
+    ready = [targets_of(clip, solver, chosen) for clip in clips]
+    with _solvable(clips):
+        return _by_name(solver.layout, _estimate(ready, solver, chosen))
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -204,6 +215,22 @@ def _options(given: Mapping[str, Any]) -> Options:
     return Options(**given)
 
 
+@contextmanager
+def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
+    """Equations without a solution are the clips' fault: LinAlgError becomes an InputError that names them."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        named = (
+            f"clip {clips[0].name!r}"
+            if len(clips) == 1
+            else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
+        )
+        raise InputError(
+            f"{named} cannot be retargeted: its equations have no solution ({error}); are its units and axes right?"
+        ) from None
+
+
 def _by_name(layout: Layout, theta: Array) -> dict[str, Array]:
     return dict(zip(layout.names, layout.offsets(theta), strict=True))
 
@@ -212,9 +239,11 @@ def targets_of(clip: Clip, solver: Solver, options: Options) -> Targets:
     """The clip's markers on the floor, stances and headings. Raises InputError for an unfit clip."""
     if clip.num_frames < MIN_FRAMES:
         raise InputError(
-            f"clip {clip.name!r} has {clip.num_frames} frames; retargeting needs at least {MIN_FRAMES}"
+            f"clip {clip.name!r} has {clip.num_frames} frame{'s' if clip.num_frames != 1 else ''}; "
+            f"retargeting needs at least {MIN_FRAMES}"
         )
     layout = solver.layout
+    _check_coordinates(clip)
     raw = marker_positions(clip, skeleton_of(clip), layout.names)
     smooth = low_pass(raw, clip.rate_hz, options.marker_cutoff_hz)
     foot_columns = np.flatnonzero(~layout.on_trunk)
@@ -230,11 +259,30 @@ def targets_of(clip: Clip, solver: Solver, options: Options) -> Targets:
     front, hind = np.flatnonzero(layout.on_trunk & (x > 0.0)), np.flatnonzero(layout.on_trunk & (x < 0.0))
     if not (len(front) and len(hind)):
         raise InputError(f"robot '{solver.robot.name}' needs trunk markers in front of and behind its base")
+    length = float(
+        np.median(np.linalg.norm((raw[:, front].mean(axis=1) - raw[:, hind].mean(axis=1)), axis=-1))
+    )
+    if not TRUNK_LENGTHS[0] <= length <= TRUNK_LENGTHS[1]:
+        raise InputError(
+            f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, which is no animal; "
+            "are its units (metres are expected) and keypoint names right?"
+        )
     along = ground.heading(raw[:, front].mean(axis=1), raw[:, hind].mean(axis=1))
     heading = np.zeros(raw.shape[:2])
     for foot, column in enumerate(foot_columns):
         heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
     return Targets(raw, planted, heading, standing, clip.rate_hz)
+
+
+def _check_coordinates(clip: Clip) -> None:
+    """Refuse what only a garbled file or a wrong unit says. Raises InputError naming keypoint and frame."""
+    size = np.abs(clip.positions).max(axis=-1)  # (T, M)
+    frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)
+    if size[frame, keypoint] > MAX_COORDINATE:
+        raise InputError(
+            f"clip {clip.name!r}: keypoint {clip.names[keypoint]} is {size[frame, keypoint]:.3g} m from the origin in "
+            f"frame {frame} of the clip, at most {MAX_COORDINATE:g} m are expected; a garbled number, or other units?"
+        )
 
 
 def _sample(clips: Sequence[Targets], trunk: np.ndarray) -> tuple[Array, Array]:

@@ -76,7 +76,7 @@ def read_bvh(
             parents=tuple(joint.parent for joint in joints),
         )
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def forward_kinematics(joints: list[Joint], values: Array, *, add_root_offset: bool = False) -> Array:

@@ -51,6 +51,18 @@ DOG_PARENTS = (
 )
 DOG_RATE_HZ = 60.0
 
+
+class MissingOptions(InputError):
+    """A recording that does not say all that is needed: what it lacks can be given as options of the reader.
+
+    options: their names, e.g. ("names", "rate_hz").
+    """
+
+    def __init__(self, message: str, options: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.options = options
+
+
 # For each upward axis of a file, the file's axes that become X, Y and Z. Cyclic, so still right-handed.
 # With Y up, a character at rest faces +Z by custom: that becomes +X, forward.
 _AXES = {"y": (2, 0, 1), "z": (0, 1, 2)}

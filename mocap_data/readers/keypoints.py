@@ -15,7 +15,14 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, DOG_RATE_HZ, parse_rows, to_world
+from mocap_data.readers.common import (
+    DOG_NAMES,
+    DOG_PARENTS,
+    DOG_RATE_HZ,
+    MissingOptions,
+    parse_rows,
+    to_world,
+)
 
 # What numpy and zipfile raise for a file that is damaged or something else.
 _DAMAGED = (
@@ -66,10 +73,11 @@ def read_csv(
     values = parse_rows(path, [number for number, _ in rows], words)
     if names is None or rate_hz is None:
         if columns != 3 * len(DOG_NAMES):
-            lacking = " and ".join(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
-            raise InputError(
+            lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
+            raise MissingOptions(
                 f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no options, "
-                f"so give {lacking}"
+                f"so give {' and '.join(lacking)}",
+                lacking,
             )
         rate_hz = DOG_RATE_HZ if rate_hz is None else rate_hz
     dog = names is None
@@ -127,7 +135,10 @@ def read_npz(
         if arrays[key] is None and given is None
     ]
     if missing or positions is None:
-        raise InputError(f"{path}: array {missing[0]!r} is missing; expected positions, names, fps")
+        message = f"{path}: array {missing[0]!r} is missing; expected positions, names, fps"
+        if positions is None:
+            raise InputError(message)
+        raise MissingOptions(message, tuple("rate_hz" if key == "fps" else key for key in missing))
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
         raise InputError(
             f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)"

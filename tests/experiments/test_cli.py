@@ -101,6 +101,23 @@ def test_every_choice_says_what_it_is(path: Path) -> None:
     assert help_text.of_file(path).description
 
 
+def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    offered = {"imitate": ("imitation", "world_model", "walk", "vmpo"), "reuse": ("walk", "vmpo", "imitation", "world_model")}
+    for name, (task, algo, other_task, other_algo) in offered.items():
+        assert cli.main([name, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert help_text.choices("task", name) == [task] and help_text.choices("algo", name) == [algo]
+        assert set(help_text.choices("task")) == {task, other_task}
+        assert f" {other_task} (" not in shown and f" {other_algo} (" not in shown
+        assert "for:" not in shown.split("choices:")[1]
+        assert f"out=runs/{name}/DATE_TIME" in shown
+        assert " ".join(shown.split()).count("[P*] that paper at second hand") == 1
+    text = help_text.parse("# for: imitate, reuse\n# What it is\nname: x  # y\n")
+    assert (text.verbs, text.description) == (("imitate", "reuse"), "What it is")
+    assert cli.main(["doctor", "--help"]) == 0
+    assert "second hand" not in capsys.readouterr().out
+
+
 def test_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["imitat", "data=x"]) == 2
     line = error_line(capsys)
@@ -380,8 +397,7 @@ def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["frames"], found["rate_hz"], found["keypoints"]) == (10, 50.0, ["a", "b"])
     capsys.readouterr()
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n cut")
-    (tmp_path / "module.json").write_text("{}")
-    wrong = {"cut.h5": "not HDF5", "nowhere": "no file", ".": "module.safetensors is missing"}
+    wrong = {"cut.h5": "not HDF5", "nowhere": "no file"}
     for name, expected in wrong.items():
         assert cli.main(["inspect", str(tmp_path / name)]) == 2
         assert expected in error_line(capsys)

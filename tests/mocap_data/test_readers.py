@@ -316,3 +316,9 @@ def test_file_without_permission_is_an_os_error(bvh: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(PermissionError):
         mocap_data.read(bvh)
+
+
+def test_a_bad_scale_names_the_file_once(bvh: Path) -> None:
+    with pytest.raises(InputError) as error:
+        mocap_data.read(bvh, scale=0.0)
+    assert str(error.value).count(str(bvh)) == 1

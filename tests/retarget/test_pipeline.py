@@ -284,3 +284,27 @@ def test_alternation_beats_the_robots_own_markers(robot: robots.Robot, shared: P
     fitted = retarget.retarget(clip, robot)
     assert fitted.quality["rms_marker_m"] < 0.5 * plain.quality["rms_marker_m"]
     assert pose.tree_of(robot.model()).num_joints == 12
+
+
+def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
+    clip = dog_gait("walk", duration_s=1.0)
+    wild = clip.positions.copy()
+    wild[3, 2, 0] = -1e30
+    with pytest.raises(InputError, match=r"keypoint Spine1 is 1e\+30 m from the origin in frame 3"):
+        retarget.retarget(dataclasses.replace(clip, positions=wild), robot)
+    with pytest.raises(InputError, match="0 m apart"):
+        retarget.retarget(dataclasses.replace(clip, positions=0.0 * wild), robot)
+
+
+def test_equations_without_a_solution_name_the_clip(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def singular(*_: object) -> None:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(pipeline, "offset_step", singular)
+    clip = dog_gait("walk", duration_s=1.0)
+    with pytest.raises(InputError, match=r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"):
+        retarget.retarget(clip, robot)
+    with pytest.raises(InputError, match="one of 2 clips"):
+        retarget.retarget_many([clip, dataclasses.replace(clip, name="other")], robot)

@@ -1,0 +1,207 @@
+"""`npmp inspect`: every kind of file and folder, and what is wrong with a broken one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from experiments import cli
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy, PolicyContract
+from npmp.skill import SkillModule
+
+
+def inspected(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], list[str]]:
+    """The exit code, the findings and the printed lines."""
+    out = tmp_path / "findings.json"
+    code = cli.main(["inspect", str(path), f"out={out}"])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return code, json.loads(out.read_text()), printed.out.splitlines()
+
+
+@pytest.fixture
+def policy(trained: Path, tmp_path: Path) -> Path:
+    """The folder of an untrained policy for the trained module."""
+    module = SkillModule.load(trained / "module")
+    contract = PolicyContract(
+        robot=module.robot,
+        task="walk",
+        module_sha256="",
+        latent_dim=module.latent_dim,
+        alpha=module.alpha,
+        observation=module.contract.observation,
+        command=["forward", "lateral", "yaw"],
+        command_range=[[0.0, 1.0]] * 3,
+        net=asdict(HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)),
+        latent_bound=[3.0] * module.latent_dim,
+    )
+    made = HighLevelPolicy(contract)
+    made.save(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def put(file: h5py.File, name: str, key: str, value: Any) -> None:
+    del file[f"{name}/{key}"]
+    file[f"{name}/{key}"] = value
+
+
+def spoil(path: Path, how: str) -> None:
+    with h5py.File(path, "r+") as file:
+        first = next(iter(file))
+        change: dict[str, Callable[[], Any]] = {
+            "provenance": lambda: file.attrs.__setitem__("provenance", "{cut"),
+            "provenance bytes": lambda: file.attrs.__setitem__("provenance", np.bytes_(b"\xff\xfe{")),
+            "rate": lambda: file[first].attrs.__setitem__("rate_hz", -50.0),
+            "no rate": lambda: file[first].attrs.__delitem__("rate_hz"),
+            "nan": lambda: file[f"{first}/qpos"].__setitem__((3, 8), np.nan),
+            "missing": lambda: file[first].__delitem__("qvel"),
+            "lengths": lambda: put(file, first, "qvel", np.zeros((5, 18))),
+            "sha": lambda: file.attrs.__setitem__("model_sha256", "ab" * 32),
+            "robot": lambda: file.attrs.__setitem__("robot", "hexapod"),
+            "version": lambda: file.attrs.__setitem__("version", 99),
+            "empty": lambda: [file.__delitem__(name) for name in list(file)],
+            "chunk": lambda: None,
+        }
+        change[how]()
+        chunk = file[f"{first}/qpos"].id.get_chunk_info(0) if how == "chunk" else None
+    if chunk is not None:
+        content = bytearray(path.read_bytes())
+        middle = chunk.byte_offset + chunk.size // 2
+        content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+        path.write_bytes(content)
+
+
+def test_a_sound_dataset_has_no_problems(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, lines = inspected(data, tmp_path, capsys)
+    assert code == 0 and "problems" not in found
+    assert found["kind"] == "reference motions" and [clip["frames"] for clip in found["clips"]] == [100, 150]
+    assert not any(line.startswith("problems") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("provenance", "attribute 'provenance' is not a JSON object"),
+        ("provenance bytes", "attribute 'provenance' is not a JSON object"),
+        ("rate", "rate -50.0 Hz is not positive"),
+        ("no rate", "attribute 'rate_hz' is missing"),
+        ("nan", "qpos has a value that is not finite at frame 3"),
+        ("missing", "array 'qvel' is missing"),
+        ("lengths", "arrays differ in frames"),
+        ("sha", "was made with another model"),
+        ("robot", "no robot 'hexapod'"),
+        ("version", "version 99 is newer"),
+        ("empty", "holds no motions"),
+        ("chunk", "qpos is damaged"),
+    ],
+)
+def test_a_broken_dataset_says_what_is_wrong(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
+) -> None:
+    path = tmp_path / "motions.h5"
+    shutil.copy(data, path)
+    spoil(path, how)
+    code, found, lines = inspected(path, tmp_path, capsys)
+    assert code == 2
+    assert lines[-1].startswith("problems: ") and message in lines[-1]
+    assert len(found["problems"]) == 1  # said once, not per clip
+    assert found["kind"] == "reference motions"
+    assert len(found["clips"]) == (0 if how == "empty" else 2)
+    assert len(found["joint_names"]) == 12
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["module", "policy"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder, name: flip_last_byte(folder / f"{name}.safetensors"), "checksum differs"),
+        (lambda folder, name: (folder / f"{name}.safetensors").unlink(), "safetensors' is missing"),
+        (lambda folder, name: (folder / f"{name}.safetensors").write_bytes(b"x"), "checksum differs"),
+        (lambda folder, name: rewrite(folder / f"{name}.json", robot=None), "lacks robot"),
+        (lambda folder, name: rewrite(folder / f"{name}.json", schema="other"), "does not describe a"),
+        (lambda folder, name: rewrite(folder / f"{name}.json", version=7), "has version 7"),
+        (lambda folder, name: rewrite(folder / f"{name}.json", net={"lstm_width": -1}), "problems: "),
+        (lambda folder, name: rewrite(folder / f"{name}.json", robot="hexapod"), "no robot 'hexapod'"),
+        (lambda folder, name: (folder / f"{name}.json").write_text("{"), "not valid JSON"),
+    ],
+)
+def test_modules_and_policies(
+    trained: Path,
+    policy: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    change: Callable[[Path, str], None],
+    message: str,
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained / "module" if kind == "module" else policy, folder)
+    code, found, _ = inspected(folder, tmp_path, capsys)
+    assert code == 0 and "problems" not in found
+    assert found["kind"] == ("skill module" if kind == "module" else "policy")
+    assert found["robot"] == "anymal_b" and found["weights"] > 100
+    change(folder, kind)
+    code, found, lines = inspected(folder, tmp_path, capsys)
+    assert code == 2
+    assert lines[-1].startswith("problems: ") and message in lines[-1]
+    assert "kind: " in "\n".join(lines)
+
+
+def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = inspected(trained, tmp_path, capsys)
+    assert code == 0 and found["kind"] == "run folder of npmp imitate"
+    assert "tracked_fraction" in found["last metrics"]
+    sweep = tmp_path / "sweep"
+    for name in ("seed=0", "seed=1"):
+        shutil.copytree(trained, sweep / name)
+    (sweep / "seed=2").mkdir()
+    shutil.copy(trained / "config.yaml", sweep / "seed=2")
+    code, swept, lines = inspected(sweep, tmp_path, capsys)
+    assert code == 0 and swept["kind"] == "sweep folder"
+    assert swept["runs"]["seed=0"] == swept["runs"]["seed=1"] == found["last metrics"]
+    for name in ("seed=0", "seed=1"):
+        (line,) = [line for line in lines if line.startswith(f"  {name}: ")]
+        assert f"tracked_fraction {found['last metrics']['tracked_fraction']}" in line
+    assert "  seed=2: no metrics yet" in lines
+    (sweep / "seed=1" / "config.yaml").write_text("a: [")
+    (sweep / "seed=0" / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
+    code, swept, lines = inspected(sweep, tmp_path, capsys)
+    assert code == 2 and len(swept["problems"]) == 2
+    assert "not YAML" in lines[-1] and "not a table of metrics" in lines[-1]
+    code, found, lines = inspected(sweep / "seed=1", tmp_path, capsys)
+    assert code == 2 and "not YAML" in lines[-1] and "last metrics" in found
+
+
+def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
+    program = "import sys; from experiments import cli; code = cli.main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_another_model_of_the_robot(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained / "module", tmp_path / "module")
+    rewrite(tmp_path / "module" / "module.json", model_sha256="ab" * 32)
+    code, _, lines = inspected(tmp_path / "module", tmp_path, capsys)
+    assert code == 2 and "model_sha256 differs" in lines[-1]
