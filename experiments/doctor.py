@@ -224,7 +224,7 @@ def check_gl(timeout_s: float) -> list[Finding]:
     ]
     if not works:
         findings.append(
-            Finding("rendering", "video", "absent", "no GL backend renders; reports show an animated figure instead")
+            Finding("rendering", "video", "absent", "no GL backend renders; reports have their interactive replay all the same")
         )
     return findings
 
@@ -249,11 +249,11 @@ def check_ffmpeg() -> Finding:
     """An ffmpeg for videos: imageio's own or the system's."""
     try:
         executable = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
-    except Exception:
+    except (ImportError, RuntimeError):  # not installed; installed without a binary for this machine
         executable = shutil.which("ffmpeg")
     if executable:
         return Finding("rendering", "ffmpeg", "ok", Path(executable).name)
-    detail = "not found; reports show an animated figure instead"
+    detail = "not found; reports have their interactive replay all the same"
     return Finding("rendering", "ffmpeg", "absent", detail, "install the extra: video")
 
 

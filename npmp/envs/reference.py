@@ -125,9 +125,3 @@ class Reference:
             accel=geometry.to_local(f.root_rot, vertical),
             setpoint=f.joint_pos,
         )
-
-    def to(self, device: torch.device | str) -> Reference:
-        """Move all tables to a device, in place; returns self."""
-        self._table = self._table.to(device)
-        self.start, self.length = self.start.to(device), self.length.to(device)
-        return self
