@@ -16,11 +16,13 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import report
 from experiments.common import Run, at_least, console, one_of, verb
 from experiments.imitate import Judge
+from experiments.plant import hold_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
 from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
+from npmp.envs.plant import PlantConfig
 from npmp.reuse import HighLevelPolicy, evaluate_walking
 from npmp.robots import Robot
 from npmp.rollout import track
@@ -28,9 +30,19 @@ from npmp.skill import SkillModule
 
 
 def evaluate(
-    skill: SkillModule, robot: Robot, motions: MotionSet, out: Path, *, starts: int, seed: int, threads: int
+    skill: SkillModule,
+    robot: Robot,
+    motions: MotionSet,
+    out: Path,
+    *,
+    plant: PlantConfig | None = None,
+    starts: int,
+    seed: int,
+    threads: int,
 ) -> dict[str, Any]:
-    """Every clip once from its first frame, and `starts` random frames; all deterministic, eq. 2's corridor.
+    """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
+
+    plant: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
 
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
@@ -38,8 +50,8 @@ def evaluate(
     the reference's; `joint_error_rad`, the mean absolute difference of joint angles.
     """
     skill.check_robot(robot)
-    n = len(motions.motions)
-    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=threads))
+    n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
+    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(plant=plant, num_threads=threads))
     clip = torch.arange(n)
     result = track(skill, env, clip, env.reference.start[clip])
     clips: list[dict[str, Any]] = []
@@ -74,7 +86,7 @@ def evaluate(
                 ("reference_foot_height", foot_heights(robot, env, reference)),
             ):
                 group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
-    judge = Judge(robot, motions, starts=starts, seed=seed + 1000, threads=threads)
+    judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads)
     return {
         "robot": robot.name,
         "seed": seed,
@@ -179,11 +191,13 @@ def run(config: DictConfig, run: Run) -> int:
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     skill.check_encoder(robot)
+    plant = plant_of(config.randomization, hold_of(skill, config.hold))
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module)
     run.begin()
     result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
-        skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
+        skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads
     )
+    result["randomization"] = config.randomization.name
     walking = None
     if policy is not None:
         result["walking"], walking = evaluate_policy(

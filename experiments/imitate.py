@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from omegaconf import DictConfig
 
 from experiments import training
 from experiments.common import Run, at_least, console, verb
+from experiments.plant import plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
+from npmp.envs.plant import PlantConfig
 from npmp.envs.walking import command_range_from_motions
 from npmp.nets import NetConfig
 from npmp.robots import Robot
@@ -24,16 +27,23 @@ from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 
 class Judge:
-    """Deterministic evaluation from the same random starts every time: 64 by default, uniform over all clips."""
+    """The policy without action noise, from the same random starts every time: 64 by default, uniform over all clips.
 
-    def __init__(self, robot: Robot, motions: MotionSet, *, starts: int, seed: int, threads: int):
+    Where the plant is randomized, every call draws the same physics, pushes and sensor noise.
+    """
+
+    def __init__(
+        self, robot: Robot, motions: MotionSet, plant: PlantConfig, *, starts: int, seed: int, threads: int
+    ):
         self.env = ImitationEnv(
-            robot, motions, starts, seed=seed, config=ImitationConfig(uniform_starts=1.0, num_threads=threads)
+            robot, motions, starts, seed=seed, config=ImitationConfig(plant=plant, uniform_starts=1.0, num_threads=threads)
         )
         self.clip, self.frame = self.env.sampler.sample(starts, torch.Generator().manual_seed(seed))
+        self.seed = seed
 
     def __call__(self, skill: SkillModule) -> dict[str, float]:
         """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
+        self.env.generator.manual_seed(self.seed)
         result = track(skill, self.env, self.clip, self.frame)
         return {
             "tracked_fraction": result.fraction.mean().item(),
@@ -41,8 +51,9 @@ class Judge:
         }
 
 
-# the judge's figures among the metrics of a run
-JUDGED = ("tracked_fraction", "tracked_s")
+# the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized, that as well
+NOMINAL = ("tracked_fraction", "tracked_s")
+RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
@@ -57,10 +68,20 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     )  # fmt: skip
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot)
-    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
+    plant = plant_of(config.randomization, config.task.hold)
+    nominal = PlantConfig(hold=plant.hold)
+    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
-    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=run.seed, config=env_config)
-    judge = Judge(robot, motions, starts=config.evaluation.starts, seed=run.seed + 1000, threads=run.threads)
+    env = ImitationEnv(
+        robot, motions, config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant)
+    )
+    of_run = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads}
+    judges = {"": Judge(robot, motions, nominal, **of_run)}
+    if plant != nominal:
+        judges["_randomized"] = Judge(robot, motions, plant, **of_run)
+
+    def judge(skill: SkillModule) -> dict[str, float]:
+        return {f"{name}{suffix}": value for suffix, one in judges.items() for name, value in one(skill).items()}
     settings = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"), at="algo")
     trainer = WorldModelTrainer(
         env, build(NetConfig, config.net, at="net"), settings, seed=run.seed, horizon=config.task.future_frames
@@ -81,6 +102,8 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "command_range": command_range_from_motions(motions),
             "licences": sorted({m.licence for m in motions.motions}),
             "algorithm": config.algo.name,
+            "hold": plant.hold,
+            "randomization": config.randomization.name,
         }
 
     plan = training.Plan(
@@ -90,7 +113,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         checkpoint_every=config.checkpoint_every,
         begin=begin,
         judge=lambda: judge(trainer.average),
-        judged=JUDGED,
+        judged=NOMINAL + (RANDOMIZED if plant != nominal else ()),
         summarize=summarize,
         save=lambda summary: trainer.module().save(run.place / "module", training=summary),
         finite=("model_loss", "tracking_loss", "kl"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments import training
 from experiments.common import Run, above_zero, at_least, console, verb
+from experiments.plant import hold_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
@@ -85,6 +87,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         OmegaConf.create({**task, "command_range": command_range(config, skill, motions), "num_threads": run.threads}),
         at="task",
     )
+    walking = dataclasses.replace(walking, plant=plant_of(config.randomization, hold_of(skill)))
     env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking)
     trial = config.evaluation
     judge = Judge(

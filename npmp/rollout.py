@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.imitation import ImitationEnv
 from npmp.skill import SkillModule
 
@@ -48,7 +48,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
         state = env.state
         mu, _ = skill.encode(encoder_context(features, state, env.frame, env.last_frame, env.home), z)
         z = skill.alpha * z + mu
-        action, memory = skill.decode(z, proprioception(state, env.home), memory)
+        action, memory = skill.decode(z, env.observe(), memory)
         step = env.step(action)
         alive &= ~step.terminated
         alive &= steps < remaining

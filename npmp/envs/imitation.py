@@ -13,12 +13,13 @@ from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs import rewards as rew
 from npmp.envs.kinematics import Kinematics
+from npmp.envs.plant import Plant, PlantConfig, PlantEnv
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
-from npmp.envs.state import RobotState, arrive, pose_from_qpos
+from npmp.envs.state import RobotState
 from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
-from npmp.sim import BatchSim, flat_scene
+from npmp.sim import flat_scene
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class ImitationConfig:
     """The imitation task's settings. Raises ValueError for values out of range."""
 
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
+    plant: PlantConfig = field(default_factory=PlantConfig)
     start_tail: int = 10  # frames at a clip's end where no episode starts
     uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
     num_threads: int = 0  # of the physics; 0: all cores
@@ -45,7 +47,7 @@ class EnvStep(NamedTuple):
     error: Tensor  # (n,) the task's error: eq. 2 in imitation, of the velocity in walking
 
 
-class ImitationEnv:
+class ImitationEnv(PlantEnv):
     """Robots on flat ground, tracking reference motions.
 
     Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
@@ -63,14 +65,11 @@ class ImitationEnv:
         """
         self.robot = robot
         self.config = config or ImitationConfig()
-        self.num_envs = num_envs
         self.reference = Reference(robot, motions)
-        self.dt = self.reference.dt
-        self.sim = BatchSim(
-            flat_scene(robot), num_envs, control_rate_hz=robot.control_rate_hz, num_threads=self.config.num_threads
+        self.plant = Plant(
+            robot, flat_scene(robot), num_envs, self.config.plant, num_threads=self.config.num_threads
         )
         self.kinematics = Kinematics(robot.model())
-        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32)
         self.sampler = StartSampler(
             self.reference, tail=self.config.start_tail, uniform_share=self.config.uniform_starts
         )
@@ -80,13 +79,7 @@ class ImitationEnv:
         self.clip = torch.zeros(num_envs, dtype=torch.long)
         self.frame = torch.zeros(num_envs, dtype=torch.long)
         self.last_frame = torch.zeros(num_envs, dtype=torch.long)
-        self.state = self.reference.state(self.frame)
         self.reset()
-
-    @property
-    def num_actions(self) -> int:
-        """Joints driven."""
-        return len(self.home)
 
     @serial_if_small()
     def reset(self, mask: Tensor | None = None, clip: Tensor | None = None, frame: Tensor | None = None) -> RobotState:
@@ -108,11 +101,7 @@ class ImitationEnv:
         target = self.reference.at(frame)
         fresh = self.reference.tracked(target)
         qvel = torch.cat((target.root_vel_w, fresh.root_ang, fresh.joint_vel), -1)
-        self.sim.set_state(ids, self._qpos[frame], qvel)
-        if len(ids) == self.num_envs:
-            self.state = fresh
-        else:
-            self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in zip(self.state, fresh, strict=True)))
+        self.plant.place(ids, self._qpos[frame], qvel, fresh, self.generator)
         return self.state
 
     @serial_if_small()
@@ -156,9 +145,8 @@ class ImitationEnv:
           action: (n, nu) joint targets minus home pose [rad].
           free: (n,) bool, robots that do not track now: they fail when they fall, not by eq. 2, and have no end of clip.
         """
-        setpoint = self.home + action
-        self.sim.step(setpoint)
-        state = self._observe(setpoint)
+        setpoint = self.plant.step(action, self.generator)
+        state = self.state
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         reference = self.reference.at(self.frame)
         poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
@@ -175,7 +163,6 @@ class ImitationEnv:
             self.sampler.record(self.frame[~free], (lost | ~finite)[~free])
         terminated = lost | ~finite
         truncated = ended & ~terminated
-        self.state = state
         return EnvStep(state, terms, terminated, truncated, error)
 
     def fallen(self, state: RobotState) -> Tensor:
@@ -183,15 +170,10 @@ class ImitationEnv:
         low = state.root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
         return low | (state.root_rot[..., 2, 2] < 0.5)
 
-    def _observe(self, setpoint: Tensor) -> RobotState:
-        """The state after a control step, its velocities by difference from the state before."""
-        return arrive(self.state, *pose_from_qpos(self.sim.qpos), setpoint, self.dt)
-
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
         return {
-            "sim": self.sim.snapshot(),
-            "state": self.state.pack(),
+            **{f"plant.{k}": v for k, v in self.plant.state_dict().items()},
             "clip": self.clip,
             "frame": self.frame,
             "rng": self.generator.get_state(),
@@ -200,8 +182,7 @@ class ImitationEnv:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit."""
-        self.sim.restore(state["sim"])
-        self.state = RobotState.unpack(state["state"].clone())
+        self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
         self.clip, self.frame = state["clip"].clone(), state["frame"].clone()
         self.last_frame = self.reference.last_frame(self.clip)
         self.generator.set_state(state["rng"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.imitation import EnvStep
+from npmp.envs.plant import Plant, PlantConfig, PlantEnv
 from npmp.envs.reference import Reference
-from npmp.envs.state import GRAVITY, RobotState, arrive, pose_from_qpos
+from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
 from npmp.robots import Robot
-from npmp.sim import BatchSim, flat_scene
+from npmp.sim import flat_scene
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 
@@ -42,6 +43,7 @@ class WalkingConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else the home pose
+    plant: PlantConfig = field(default_factory=PlantConfig)
     num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
@@ -162,7 +164,7 @@ class _Starts:
     state: Tensor  # (S, ...) packed RobotState
 
 
-class WalkingEnv:
+class WalkingEnv(PlantEnv):
     """Robots on flat ground, each asked to move at a velocity.
 
     Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
@@ -194,27 +196,18 @@ class WalkingEnv:
         """
         self.robot = robot
         self.config = config or WalkingConfig()
-        self.num_envs = num_envs
-        self.dt = 1.0 / robot.control_rate_hz
         model = flat_scene(robot, contact_sensors=True)
-        self.sim = BatchSim(model, num_envs, control_rate_hz=robot.control_rate_hz, num_threads=self.config.num_threads)
+        self.plant = Plant(robot, model, num_envs, self.config.plant, num_threads=self.config.num_threads)
         self._contacts = [b for b in robot.body_names if b not in robot.foot_bodies]
-        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32)
         self.generator = torch.Generator().manual_seed(seed)
         self._starts = _start_table(robot, motions)
         self._episode_steps = max(1, round(self.config.episode_s / self.dt))
         self._command_steps = max(1, round(self.config.command_period_s / self.dt))
-        self.state = RobotState.unpack(self._starts.state[torch.zeros(num_envs, dtype=torch.long)])
         self.command = torch.zeros(num_envs, 3)
         self.age = torch.zeros(num_envs, dtype=torch.long)  # control steps since the episode's start
         self.command_left = torch.zeros(num_envs, dtype=torch.long)  # control steps to the next change of the command
         self.reset()
         self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator)
-
-    @property
-    def num_actions(self) -> int:
-        """Joints driven."""
-        return len(self.home)
 
     def reset(self, mask: Tensor | None = None) -> RobotState:
         """Start new episodes, from the home pose or on the reference, feet on the floor, with new commands.
@@ -232,9 +225,8 @@ class WalkingEnv:
             drawn = torch.randint(1, len(self._starts.qpos), (len(ids),), generator=self.generator)
             on_reference = torch.rand(len(ids), generator=self.generator) < self.config.reference_starts
             row = torch.where(on_reference, drawn, row)
-        self.sim.set_state(ids, self._starts.qpos[row], self._starts.qvel[row])
         fresh = RobotState.unpack(self._starts.state[row])
-        self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in zip(self.state, fresh, strict=True)))
+        self.plant.place(ids, self._starts.qpos[row], self._starts.qvel[row], fresh, self.generator)
         command = draw_command(torch.zeros(len(ids), 3), self.config, self.generator, change=1.0)
         left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=self.generator)
         self.command = self.command.index_copy(0, ids, command)
@@ -244,9 +236,8 @@ class WalkingEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
-        setpoint = self.home + action
-        self.sim.step(setpoint)
-        state = self._observe(setpoint)
+        self.plant.step(action, self.generator)
+        state = self.state
         velocity = heading_velocity(state)
         error = velocity_error(velocity, self.command)
         reward = velocity_reward(velocity, self.command, self.config.phi)
@@ -254,7 +245,6 @@ class WalkingEnv:
         terminated = tilted(state, self.config.tilt_limit_deg) | self.touching() | ~finite
         self.age = self.age + 1
         truncated = (self.age >= self._episode_steps) & ~terminated
-        self.state = state
         self._advance_command()
         return EnvStep(state, reward.nan_to_num(0.0).unsqueeze(-1), terminated, truncated, error)
 
@@ -269,15 +259,10 @@ class WalkingEnv:
         self.command = torch.where(due.unsqueeze(-1), drawn, self.command)
         self.command_left = torch.where(due, self._command_steps, left)
 
-    def _observe(self, setpoint: Tensor) -> RobotState:
-        """The state after a control step, its velocities by difference from the state before."""
-        return arrive(self.state, *pose_from_qpos(self.sim.qpos), setpoint, self.dt)
-
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
         return {
-            "sim": self.sim.snapshot(),
-            "state": self.state.pack(),
+            **{f"plant.{k}": v for k, v in self.plant.state_dict().items()},
             "command": self.command,
             "command_left": self.command_left,
             "age": self.age,
@@ -286,8 +271,7 @@ class WalkingEnv:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit."""
-        self.sim.restore(state["sim"])
-        self.state = RobotState.unpack(state["state"].clone())
+        self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
         self.command, self.command_left = state["command"].clone(), state["command_left"].clone()
         self.age = state["age"].clone()
         self.generator.set_state(state["rng"])

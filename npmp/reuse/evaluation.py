@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.envs.features import proprioception
 from npmp.envs.walking import COMMAND_NAMES, WalkingEnv, command_schedule, heading_velocity
 from npmp.nets.prior import sample_prior
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
@@ -86,7 +85,7 @@ def evaluate_walking(
     thought = None if policy is None else policy.initial_state(env.num_envs)
     achieved, fell, qpos = [], [], [env.sim.qpos[0].clone()]
     for command in commands:
-        observed = proprioception(env.state, env.home)
+        observed = env.observe()
         if policy is None or thought is None:
             z = sample_prior(z, skill.alpha, generator)
         else:

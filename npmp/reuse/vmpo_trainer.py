@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.checkpoint import prefixed, under
-from npmp.envs.features import Normalizer, proprioception, true_state
+from npmp.envs.features import Normalizer, true_state
 from npmp.envs.state import RobotState
 from npmp.envs.walking import WalkingEnv
 from npmp.nets import DecoderState
@@ -130,7 +130,7 @@ class VMPOTrainer:
         rows: list[dict[str, object]] = []
         error, falls = 0.0, 0.0
         for _ in range(steps):
-            seen = proprioception(env.state, env.home)
+            seen = env.observe()
             given = PolicyInput(seen, env.command, self.z)
             critic_input = self._critic_input(env.state, env.command, self.z)
             z, log_prob, thought = self.learner.act(given, self.thought, self.first, generator=self.generator)

@@ -7,6 +7,8 @@ import mujoco.batch
 import torch
 from torch import Tensor
 
+_CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
+
 
 class BatchSim:
     """Many simulations of one model on the CPU's threads.
@@ -41,6 +43,9 @@ class BatchSim:
         self._state = torch.from_numpy(self.batch.state)
         self._initial = self._state[:1].clone()
         self._sensordata = self.batch.bind("sensordata") if model.nsensordata else None
+        self._course = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
+        # share of the way to the new controls at each physics step of a first-order hold
+        self._share = (torch.arange(1, self.substeps + 1, dtype=torch.float64) / self.substeps).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Place simulations, at rest in every internal state (time, warm start of the solver, controls).
@@ -52,13 +57,20 @@ class BatchSim:
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
 
-    def step(self, ctrl: Tensor) -> None:
+    def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
         """One control step of every simulation. ctrl (n, nu): joint targets [rad] for position actuators.
 
-        The controls are held for the whole step (zero-order hold); robot-NPMP's delayed first-order hold is not modelled yet.
+        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which they reach with
+        the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period). None: `ctrl` holds for
+        the whole step (zero-order hold).
         """
-        self._ctrl.copy_(ctrl)
-        self.batch.step(nstep=self.substeps)
+        if previous is None:
+            self._ctrl.copy_(ctrl)
+            self.batch.step(nstep=self.substeps)
+            return
+        start = previous.to(self._course).unsqueeze(1)
+        torch.lerp(start, ctrl.to(self._course).unsqueeze(1), self._share, out=self._course)
+        self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
 
     def sensor(self, name: str) -> Tensor:
         """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step` leaves it."""

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from npmp import ranges
-from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.reference import ReferenceFrames
+from npmp.envs.sensing import Sensing
 from npmp.envs.state import RobotState
 from npmp.nets import DecoderState, prior
 from npmp.skill import SkillModule
@@ -72,7 +73,7 @@ def model_loss(model: WorldModel, window: Window, weights: ModelWeights | None =
     state = RobotState.unpack(window.states[0])
     total = window.states.new_zeros(())
     for t in range(len(window.setpoints)):
-        state = model(state, window.setpoints[t])
+        state = model(state, window.setpoints[t], window.physics[t])
         true = RobotState.unpack(window.states[t + 1])
         total = total + (prediction_error(state, true, weights) * window.valid[t]).sum()
     with torch.no_grad():
@@ -112,6 +113,7 @@ class Imagined(NamedTuple):
 def imagine(
     skill: SkillModule,
     model: WorldModel,
+    sensing: Sensing,
     features: ReferenceFeatures,
     reference_at: Callable[[Tensor], ReferenceFrames],
     start: Start,
@@ -122,6 +124,9 @@ def imagine(
 ) -> Imagined:
     """Roll the policy out in the world model from replayed moments, differentiably.
 
+    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays what it is at the
+    start.
+
     Args:
       reference_at: global frame indices (n,) -> ReferenceFrames.
       horizon: imagined steps; those past the end of a clip do not count.
@@ -130,14 +135,20 @@ def imagine(
     state = RobotState.unpack(start.state)
     memory = DecoderState(start.hidden, start.cell)
     z, frame = start.z, start.frame
+    offset = start.joint_offset if start.joint_offset.shape[-1] else None
+    history = sensing.exact(state, offset).unsqueeze(-2)
+    if sensing.reach:
+        history = torch.cat((history, start.history.unflatten(-1, (sensing.reach, sensing.width))), -2)
     tracking = start.state.new_zeros(())
     kl, norm, sigmas = tracking, tracking, []
     for k in range(horizon):
         mu, sigma = skill.encode(encoder_context(features, state, frame, start.last_frame, model.home), z)
         noise = torch.randn(mu.shape, generator=generator, device=mu.device)
         z = prior.sample_posterior(z, mu, sigma, skill.alpha, noise)
-        action, memory = skill.decode(z, proprioception(state, model.home), memory)
-        before, state = state, model(state, model.home + action)
+        action, memory = skill.decode(z, sensing.read(history, generator), memory)
+        setpoint = model.home + action
+        before, state = state, model(state, setpoint if offset is None else setpoint - offset, start.physics)
+        history = sensing.remember(history, sensing.exact(state, offset))
         inside = (frame < start.last_frame).to(mu.dtype) * discount**k
         frame = torch.minimum(frame + 1, start.last_frame)
         tracking = tracking + (tracking_loss(state, before, reference_at(frame), weights) * inside).sum()

@@ -13,13 +13,14 @@ class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 
     An MLP sees the robot's state without horizontal position and heading, and the new setpoint relative to the joints; it
-    predicts the change of the 6 + nu velocities, seen from the root frame at the start of the step. The rest is kinematics.
+    predicts the change of the 6 + nu velocities, seen from the root frame at the start of the step. The rest is kinematics. Where
+    physics is randomized it is told what was drawn, `Plant.physics`.
     """
 
     home: Tensor
 
-    def __init__(self, home: Tensor, dt: float, hidden: tuple[int, ...] = (256, 256, 256)):
-        """home (nu,) joint angles of the home pose [rad]; dt control period [s]."""
+    def __init__(self, home: Tensor, dt: float, hidden: tuple[int, ...] = (256, 256, 256), physics_size: int = 0):
+        """home (nu,) joint angles of the home pose [rad]; dt control period [s]; physics_size width of the drawn physics."""
         super().__init__()
         nu = len(home)
         self.dt = dt
@@ -27,7 +28,7 @@ class WorldModel(nn.Module):
         self.inputs = Normalizer(13 + 4 * nu)
         self.changes = Normalizer(6 + nu)
         layers: list[nn.Module] = []
-        width = 13 + 4 * nu
+        width = 13 + 4 * nu + physics_size
         for h in hidden:
             layers += [nn.Linear(width, h), nn.ELU()]
             width = h
@@ -37,12 +38,12 @@ class WorldModel(nn.Module):
         self.net = nn.Sequential(*layers, head)
 
     def features(self, state: RobotState, setpoint: Tensor) -> Tensor:
-        """The network's input before scaling: (n, 13 + 4 nu)."""
+        """The network's input before scaling, but for the physics: (n, 13 + 4 nu)."""
         return torch.cat((true_state(state, self.home), setpoint - state.joint_pos), -1)
 
-    def velocity(self, state: RobotState, setpoint: Tensor) -> StepVelocity:
+    def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted mean velocities over the step, in the root frame at its start."""
-        out = self.net(self.inputs(self.features(state, setpoint)))
+        out = self.net(torch.cat((self.inputs(self.features(state, setpoint)), physics), -1))
         change = out * self.changes.std + self.changes.mean
         return StepVelocity(
             state.root_vel + change[..., :3],
@@ -50,9 +51,11 @@ class WorldModel(nn.Module):
             state.joint_vel + change[..., 6:],
         )
 
-    def forward(self, state: RobotState, setpoint: Tensor) -> RobotState:
-        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]."""
-        return integrate(state, self.velocity(state, setpoint), setpoint, self.dt)
+    def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
+        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None where 0 wide."""
+        if physics is None:
+            physics = setpoint[..., :0]
+        return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt)
 
     @torch.no_grad()
     def fit_scales(self, state: RobotState, setpoint: Tensor, velocity: StepVelocity) -> None:

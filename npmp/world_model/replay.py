@@ -13,6 +13,7 @@ class Window(NamedTuple):
 
     states: Tensor  # (T + 1, B, s) packed RobotState
     setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
+    physics: Tensor  # (T, B, p) what was drawn of the physics, and the push during the step
     valid: Tensor  # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
 
 
@@ -26,6 +27,12 @@ class Start(NamedTuple):
     z: Tensor  # (B, d) latent of the step before
     hidden: Tensor  # (B, h)
     cell: Tensor  # (B, h)
+    physics: Tensor  # (B, p) what was drawn of the physics, and the push there
+    joint_offset: Tensor  # (B, nu) of the encoders [rad]; (B, 0) where they are right
+    history: Tensor  # (B, H o) exact observations of the H steps before; (B, 0) where nothing is delayed
+
+
+FLOATS = tuple(name for name in Start._fields if name not in ("frame", "last_frame"))
 
 
 class Replay:
@@ -36,10 +43,10 @@ class Replay:
     """
 
     def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int]):
-        """sizes: widths of the float fields `state`, `setpoint`, `z`, `hidden`, `cell`."""
+        """sizes: widths of the float fields of `Start`; 0 where one is not named."""
         self.capacity = capacity
         self.num_envs = num_envs
-        self.floats = {k: torch.zeros(capacity, num_envs, v) for k, v in sizes.items()}
+        self.floats = {name: torch.zeros(capacity, num_envs, sizes.get(name, 0)) for name in FLOATS}
         self.frame = torch.zeros(capacity, num_envs, dtype=torch.long)
         self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long)
         self.first = torch.ones(capacity, num_envs, dtype=torch.bool)
@@ -68,7 +75,8 @@ class Replay:
         slot, env = self._draw(batch, length, generator)
         steps = (slot + torch.arange(length + 1).unsqueeze(-1)) % self.capacity
         valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
-        return Window(self.floats["state"][steps, env], self.floats["setpoint"][steps[:-1], env], valid)
+        states, before = self.floats["state"][steps, env], steps[:-1]
+        return Window(states, self.floats["setpoint"][before, env], self.floats["physics"][before, env], valid)
 
     def moments(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """All fields at random single moments, (batch, ...) each."""

@@ -82,7 +82,7 @@ class WorldModelTrainer:
         self.skill = SkillModule(contract)
         self._fit_observation_scales(context, all_frames)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
-        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden))
+        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden), env.plant.physics_size)
         self.fit = ModelFit(self.model, config)
         self.policy_optimizer = torch.optim.Adam(self.skill.parameters(), lr=config.policy_lr[0])
         n, lstm = env.num_envs, net.lstm_width
@@ -95,6 +95,9 @@ class WorldModelTrainer:
                 "z": net.latent_dim,
                 "hidden": lstm,
                 "cell": lstm,
+                "physics": env.plant.physics_size,
+                "joint_offset": 0 if env.plant.joint_offset is None else env.num_actions,
+                "history": env.plant.sensing.reach * env.plant.sensing.width,
             },
         )
         self.z = torch.zeros(n, net.latent_dim)
@@ -132,6 +135,7 @@ class WorldModelTrainer:
         leave = 1.0 / c.prior_steps
         enter = leave * c.prior_share / (1.0 - c.prior_share)
         error, failures, reward, tracking = 0.0, 0.0, 0.0, 0.0
+        nothing = torch.zeros(env.num_envs, 0)
         for _ in range(steps):
             state, frame, last, free = env.state, env.frame.clone(), env.last_frame.clone(), self.free
             mu, sigma = actor.encode(self._context(state, frame, last), self.z)
@@ -139,17 +143,20 @@ class WorldModelTrainer:
             unguided = free.unsqueeze(-1)  # these follow the prior itself
             mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(actor.alpha))
             z = prior.sample_posterior(self.z, mu, sigma, actor.alpha, noise_z)
-            action, memory = actor.decode(z, proprioception(state, env.home), self.memory)
+            action, memory = actor.decode(z, env.observe(), self.memory)
             action = action + noise * self._randn(action.shape)
             self.replay.add(
                 frame,
                 torch.where(free, frame, last),  # a free robot has no reference: imagination from here counts nothing
                 self.first,
                 state=state.pack(),
-                setpoint=env.home + action,
+                setpoint=env.plant.setpoint(action),
                 z=self.z,
                 hidden=self.memory.hidden,
                 cell=self.memory.cell,
+                physics=env.plant.physics,
+                joint_offset=nothing if env.plant.joint_offset is None else env.plant.joint_offset,
+                history=env.plant.history[:, 1:].flatten(1),
             )
             step = env.step(action, free)
             done = step.terminated | step.truncated
@@ -203,9 +210,11 @@ class WorldModelTrainer:
         """One gradient step of encoder and decoder through the frozen world model."""
         c = self.config
         start = self.replay.starts(c.policy_batch, self.generator)
+        # pushes come from outside: the model is told of them to keep their effect apart, imagination does without
+        start = start._replace(physics=self.env.plant.without_push(start.physics))
         self.model.requires_grad_(False)
         imagined = imagine(
-            self.skill, self.model, self.features, self.env.reference.at, start, horizon, c.discount, c.weights,
+            self.skill, self.model, self.env.plant.sensing, self.features, self.env.reference.at, start, horizon, c.discount, c.weights,
             self.generator,
         )  # fmt: skip
         loss = imagined.tracking + beta * imagined.kl

@@ -177,7 +177,7 @@ def test_a_wider_corridor_ends_later(robot: Robot, motions: MotionSet) -> None:
 def test_a_diverged_simulation_is_a_termination(robot: Robot, motions: MotionSet) -> None:
     env = make(robot, motions, 2)
     env.state = env.state._replace(root_pos=torch.tensor([[float("nan")] * 3, [0.0] * 3]))
-    env._observe = lambda setpoint: env.state  # type: ignore[method-assign]
+    env.plant.step = lambda action, generator: env.home + action  # type: ignore[method-assign]
     step = env.step(torch.zeros(2, 12))
     assert step.terminated[0] and not step.truncated[0]
     env.reset(step.terminated)

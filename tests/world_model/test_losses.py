@@ -15,6 +15,7 @@ from npmp.envs.features import ReferenceFeatures, encoder_context, proprioceptio
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.rewards import tracking_error
+from npmp.envs.sensing import SensorConfig, Sensing
 from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
@@ -26,7 +27,13 @@ from npmp.world_model.replay import Start
 def moments(state: RobotState, frame: Tensor, last_frame: Tensor, z: Tensor) -> Start:
     """Moments to imagine from, with an empty memory."""
     empty = torch.zeros(len(frame), 1)
-    return Start(state.pack(), state.setpoint, frame, last_frame, z, empty, empty)
+    nothing = torch.zeros(len(frame), 0)
+    return Start(state.pack(), state.setpoint, frame, last_frame, z, empty, empty, nothing, nothing, nothing)
+
+
+def ideal(home: Tensor | None = None) -> Sensing:
+    """Senses without noise, delay or calibration error."""
+    return Sensing(SensorConfig(), torch.zeros(12) if home is None else home, 0.02)
 
 
 def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSet) -> None:
@@ -62,7 +69,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
         imagined[-1]["proprioception"] = observation
         return actions[len(imagined) - 1], memory
 
-    def model(state: RobotState, setpoint: Tensor) -> RobotState:
+    def model(state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
         after = integrate(state, velocities[len(imagined) - 1], setpoint, env.dt)
         imagined[-1]["state"] = after.pack()
         return after
@@ -79,7 +86,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
 
     skill: Any = SimpleNamespace(encode=encode, decode=decode, alpha=0.95)
     result = imagine(
-        skill, model, features, reference_at, begin, steps, 1.0, TrackingWeights(), torch.Generator().manual_seed(0)  # type: ignore[arg-type]
+        skill, model, ideal(env.home), features, reference_at, begin, steps, 1.0, TrackingWeights(), torch.Generator().manual_seed(0)  # type: ignore[arg-type]
     )
     for t in range(steps):
         for name in ("context", "proprioception", "state", "error"):
@@ -151,7 +158,7 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     class Model:
         home = torch.zeros(12)
 
-        def __call__(self, state: RobotState, setpoint: Tensor) -> RobotState:
+        def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
             return state
 
     skill: Any = SimpleNamespace(
@@ -161,7 +168,7 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     )
     features = ReferenceFeatures(robot, Reference(robot, motions))
     model: Any = Model()
-    result = imagine(skill, model, features, reference_at, start, 3, 0.5, TrackingWeights(), torch.Generator().manual_seed(0))
+    result = imagine(skill, model, ideal(), features, reference_at, start, 3, 0.5, TrackingWeights(), torch.Generator().manual_seed(0))
     assert asked == [[6, 10], [7, 10], [8, 10]]
     torch.testing.assert_close(result.tracking, torch.tensor((1.75 * 1.0 + 2.0) / 2.75))
     torch.testing.assert_close(result.kl, torch.tensor((1.75 * 0.5 + 2.0) / 2.75))
@@ -175,7 +182,7 @@ def test_latents_follow_eq_3_through_the_rollout(robot: Robot, motions: MotionSe
         seen.append(z)
         return torch.zeros(1, 12), memory
 
-    def model(state: RobotState, setpoint: Tensor) -> RobotState:
+    def model(state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
         return state
 
     model.home = torch.zeros(12)  # type: ignore[attr-defined]
@@ -185,7 +192,7 @@ def test_latents_follow_eq_3_through_the_rollout(robot: Robot, motions: MotionSe
     start = moments(still(1), torch.tensor([0]), torch.tensor([50]), torch.full((1, 4), 2.0))
     features = ReferenceFeatures(robot, Reference(robot, motions))
     imagine(
-        skill, model, features, lambda f: frames_like(still(1)), start, 3, 0.9, TrackingWeights(),  # type: ignore[arg-type]
+        skill, model, ideal(), features, lambda f: frames_like(still(1)), start, 3, 0.9, TrackingWeights(),  # type: ignore[arg-type]
         torch.Generator().manual_seed(7),
     )  # fmt: skip
     g, z = torch.Generator().manual_seed(7), torch.full((1, 4), 2.0)

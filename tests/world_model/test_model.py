@@ -40,7 +40,7 @@ class Oracle(torch.nn.Module):
         super().__init__()
         self.states, self.t = states, 0
 
-    def forward(self, state: RobotState, setpoint: Tensor) -> RobotState:
+    def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
         before, after = self.states[self.t], self.states[self.t + 1]
         self.t += 1
         velocity = differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT)
@@ -50,7 +50,8 @@ class Oracle(torch.nn.Module):
 def window_of(states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None) -> Window:
     n = len(states[0].root_pos)
     ones = torch.ones(len(setpoints), n)
-    return Window(torch.stack([s.pack() for s in states]), torch.stack(setpoints), ones if valid is None else valid)
+    packed = torch.stack([s.pack() for s in states])
+    return Window(packed, torch.stack(setpoints), ones[..., None][..., :0], ones if valid is None else valid)
 
 
 def test_a_perfect_model_has_no_loss(robot: Robot, motions: MotionSet) -> None:
@@ -67,7 +68,7 @@ def test_loss_by_hand_and_masked() -> None:
     """A model that stands still, against robots of which the joints move 0.1 rad a step, all else at rest."""
 
     class Still(torch.nn.Module):
-        def forward(self, state: RobotState, setpoint: Tensor) -> RobotState:
+        def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
             return state
 
     zeros = torch.zeros(2, 3)

@@ -8,7 +8,7 @@ import torch
 from npmp.world_model.replay import Replay
 
 ENVS = 3
-SIZES = {"state": 2, "setpoint": 1, "z": 1, "hidden": 1, "cell": 1}
+SIZES = {"state": 2, "setpoint": 1, "z": 1, "hidden": 1, "cell": 1, "physics": 2, "joint_offset": 0, "history": 3}
 
 
 def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) -> Replay:
@@ -42,6 +42,7 @@ def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) ->
     assert torch.equal(window.setpoints[..., 0], window.states[:-1, :, 0])  # what was done in the state it was done in
     assert time.min() == max(0, steps - capacity) and time.max() == steps - 1  # all that is kept, and no more
     assert set(robot[0].tolist()) == set(range(ENVS))
+    assert torch.equal(window.physics[..., 0], window.setpoints[..., 0])  # drawn then and there
     assert window.valid.all()
 
 

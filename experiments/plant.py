@@ -1,0 +1,21 @@
+"""The `randomization` group and `hold` as the environments' `PlantConfig`."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.typed import build
+from npmp.envs.plant import PlantConfig
+from npmp.skill import SkillModule
+
+
+def plant_of(randomization: DictConfig, hold: str) -> PlantConfig:
+    """Raises InputError for values out of range or an unknown hold."""
+    values = OmegaConf.to_container(randomization, resolve=True)
+    assert isinstance(values, dict)  # a config group is a mapping
+    return build(PlantConfig, {**values, "hold": hold}, at="randomization")
+
+
+def hold_of(skill: SkillModule, given: str | None = None) -> str:
+    """How setpoints are held: as given, else as the module was trained."""
+    return given or str(skill.contract.training.get("hold", "zero_order"))

@@ -1,0 +1,104 @@
+"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise (robot-NPMP, imitation task).
+
+The same functions serve the simulator and imagination, which both know states at control steps only: a delay reads between two
+of them, linearly. Setpoints are the robot's own and known exactly, so neither delay nor noise touches them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from npmp import ranges
+from npmp.envs.features import proprioception
+from npmp.envs.state import GRAVITY, RobotState
+
+
+@dataclass(frozen=True)
+class SensorConfig:
+    """Noise and delay of the decoder's observations; by default none. Raises ValueError for values out of range.
+
+    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and shared by all
+    sensors.
+    """
+
+    delay_s: tuple[float, float] = (0.0, 0.0)  # [s]
+    joint_noise: float = 0.0  # [rad]
+    gyro_noise: tuple[float, float, float] = (0.0, 0.0, 0.0)  # per axis of the root [rad/s]
+    accelerometer_noise: float = 0.0  # [m/s^2]
+    up_noise: float = 0.0  # of the gravity vector's components [1]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delay_s", tuple(float(v) for v in self.delay_s))  # lists as they come from a file
+        object.__setattr__(self, "gyro_noise", tuple(float(v) for v in self.gyro_noise))
+        ranges.pairs(self, "delay_s")
+        ranges.not_negative(self, "delay_s", "joint_noise", "gyro_noise", "accelerometer_noise", "up_noise")
+        if self.delay_s[0] > self.delay_s[1]:
+            raise ValueError(f"delay_s must be [least, most], got {list(self.delay_s)}")
+        if len(self.gyro_noise) != 3:
+            raise ValueError(f"gyro_noise must be three numbers, got {list(self.gyro_noise)}")
+
+
+class Sensing:
+    """A robot's senses as functions of its recent exact observations, `history` (n, H + 1, o), the latest first.
+
+    H is the number of control steps that the longest delay reaches back.
+    """
+
+    def __init__(self, config: SensorConfig, home: Tensor, dt: float):
+        """home (nu,) [rad]; dt control period [s]."""
+        self.config, self.home, self.dt = config, home, dt
+        nu = len(home)
+        self.reach = math.ceil(config.delay_s[1] / dt - 1e-9)
+        self.noisy = max(config.joint_noise, *config.gyro_noise, config.accelerometer_noise, config.up_noise) > 0
+        self.noise = torch.cat(
+            (
+                torch.full((nu,), config.joint_noise),
+                torch.zeros(nu),
+                torch.tensor(config.gyro_noise),
+                torch.full((3,), config.accelerometer_noise / GRAVITY),
+                torch.full((3,), config.up_noise),
+            )
+        )
+        self._delayed = torch.ones(2 * nu + 9, dtype=torch.bool)
+        self._delayed[nu : 2 * nu] = False
+
+    @property
+    def width(self) -> int:
+        """o, the width of one observation."""
+        return len(self.noise)
+
+    def exact(self, state: RobotState, joint_offset: Tensor | None = None) -> Tensor:
+        """What perfect but wrongly calibrated sensors read now: (n, o).
+
+        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded was, in the encoders' terms,
+        the true setpoint plus this.
+        """
+        if joint_offset is not None:
+            state = state._replace(joint_pos=state.joint_pos + joint_offset, setpoint=state.setpoint + joint_offset)
+        return proprioception(state, self.home)
+
+    def begin(self, exact: Tensor) -> Tensor:
+        """The history of a robot that has just been placed: all of it the present. (n, o) -> (n, H + 1, o)."""
+        return exact.unsqueeze(-2).expand(*exact.shape[:-1], self.reach + 1, exact.shape[-1]).clone()
+
+    def remember(self, history: Tensor, exact: Tensor) -> Tensor:
+        """The history one control step on."""
+        return torch.cat((exact.unsqueeze(-2), history[..., :-1, :]), -2)
+
+    def read(self, history: Tensor, generator: torch.Generator) -> Tensor:
+        """What the decoder is shown: (n, o), delayed and noisy."""
+        seen = history[..., 0, :]
+        if self.reach:
+            low, high = self.config.delay_s
+            steps = (low + (high - low) * torch.rand((len(history), 1), generator=generator)) / self.dt
+            lag = steps.floor().clamp(max=self.reach - 1)
+            index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
+            newer, older = history.gather(1, index).squeeze(1), history.gather(1, index + 1).squeeze(1)
+            seen = torch.where(self._delayed, torch.lerp(newer, older, steps - lag), seen)
+        if self.noisy:
+            seen = seen + self.noise * torch.randn(seen.shape, generator=generator)
+        return seen

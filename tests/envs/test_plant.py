@@ -1,0 +1,136 @@
+"""Between action and observation: delays, noise, calibration errors, pushes, and that they are off unless asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
+from npmp.envs.features import proprioception
+from npmp.envs.plant import PlantConfig
+from npmp.envs.sensing import SensorConfig, Sensing
+from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+
+DT = 0.02
+FULL = PlantConfig(
+    hold="first_order",
+    physics=PhysicsConfig(friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, joint_offset=0.05, gain=Spread(0.2)),
+    pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.2),
+    sensors=SensorConfig(
+        delay_s=(0.0, 0.02), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5, up_noise=0.05
+    ),
+)
+
+
+def env_of(robot: Robot, motions: MotionSet, n: int, plant: PlantConfig) -> ImitationEnv:
+    return ImitationEnv(robot, motions, n, config=ImitationConfig(plant=plant, num_threads=1))
+
+
+def counting(n: int, reach: int, width: int = 33) -> Tensor:
+    """A history whose observation of j steps ago is -j everywhere."""
+    return -torch.arange(reach + 1.0).view(1, -1, 1).expand(n, -1, width)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.033, 0.06])
+def test_a_constant_delay_reads_between_two_steps(delay: float) -> None:
+    sensing = Sensing(SensorConfig(delay_s=(delay, delay)), torch.zeros(12), DT)
+    assert sensing.reach == {0.0: 0, 0.005: 1, 0.02: 1, 0.033: 2, 0.06: 3}[delay]
+    seen = sensing.read(counting(2, sensing.reach), torch.Generator())
+    torch.testing.assert_close(seen[:, :12], torch.full((2, 12), -delay / DT))
+    torch.testing.assert_close(seen[:, 24:], torch.full((2, 9), -delay / DT))
+    assert not seen[:, 12:24].any()  # its own setpoints it knows at once
+
+
+def test_the_delay_is_one_for_all_sensors_and_uniform() -> None:
+    sensing = Sensing(SensorConfig(delay_s=(0.01, 0.05)), torch.zeros(12), DT)
+    seen = sensing.read(counting(4000, 3), torch.Generator().manual_seed(0))
+    lag = -seen[:, 0] * DT
+    assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12]) and torch.equal(seen[:, :1].expand(-1, 9), seen[:, 24:])
+    assert lag.min() >= 0.01 - 1e-6 and lag.max() <= 0.05 + 1e-6 and lag.mean().item() == pytest.approx(0.03, abs=0.001)
+
+
+def test_noise_has_its_figures() -> None:
+    sensing = Sensing(FULL.sensors, torch.zeros(12), DT)
+    seen = sensing.read(torch.zeros(20000, 2, 33), torch.Generator().manual_seed(0))
+    std = seen.std(0)
+    expected = torch.tensor([0.03] * 12 + [0.0] * 12 + [0.1, 0.2, 0.8] + [0.5 / 9.81] * 3 + [0.05] * 3)
+    torch.testing.assert_close(std, expected, rtol=0.03, atol=1e-9)
+    assert seen.mean(0).abs().max() < 0.03
+
+
+def test_an_ideal_plant_shows_the_exact_state(robot: Robot, motions: MotionSet) -> None:
+    env = env_of(robot, motions, 3, PlantConfig())
+    for _ in range(3):
+        assert torch.equal(env.observe(), proprioception(env.state, env.home))
+        env.step(0.1 * torch.ones(3, 12))
+
+
+def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet) -> None:
+    """A robot told to hold what it reads holds its true angles: the offset cancels between encoder and drive."""
+    plant = PlantConfig(physics=PhysicsConfig(joint_offset=0.05))
+    env = env_of(robot, motions, 4, plant)
+    offset = env.plant.joint_offset
+    assert offset is not None and offset.abs().max() > 0.01
+    read = env.observe()[:, :12]
+    torch.testing.assert_close(read, env.state.joint_pos - env.home + offset)
+    torch.testing.assert_close(env.plant.setpoint(read), env.state.joint_pos)
+    env.step(read)
+    torch.testing.assert_close(env.observe()[:, 12:24], read, atol=1e-6, rtol=0)  # what it commanded, as it commanded it
+
+
+def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: MotionSet) -> None:
+    first, zero = (env_of(robot, motions, 1, PlantConfig(hold=hold)) for hold in ("first_order", "zero_order"))
+    action = torch.full((1, 12), 0.2)
+    for env in (first, zero):
+        env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
+        env.step(action)
+    moved = [(env.state.joint_pos - env.reference.at(torch.tensor([10])).joint_pos).abs().mean() for env in (first, zero)]
+    assert moved[0] < 0.8 * moved[1]
+    with pytest.raises(ValueError, match="hold"):
+        PlantConfig(hold="cubic")
+
+
+def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> None:
+    env = env_of(robot, motions, 4, FULL)
+    before = env.plant.physics.clone()
+    assert before.shape == (4, env.plant.physics_size)
+    mask = torch.tensor([True, False, True, False])
+    env.reset(mask)
+    changed = (env.plant.physics != before).any(-1)
+    assert torch.equal(changed, mask)
+    assert not env.plant.without_push(torch.ones(4, env.plant.physics_size))[:, -2:].any()
+
+
+@pytest.mark.parametrize("task", ["imitation", "walk"])
+def test_checkpoints_go_on_to_the_bit(robot: Robot, motions: MotionSet, task: str) -> None:
+    def make() -> ImitationEnv | WalkingEnv:
+        if task == "imitation":
+            return env_of(robot, motions, 3, FULL)
+        return WalkingEnv(robot, 3, motions=motions, config=WalkingConfig(plant=FULL, num_threads=1))
+
+    def go(env: ImitationEnv | WalkingEnv, steps: int) -> Tensor:
+        for _ in range(steps):
+            step = env.step(0.3 * env.observe()[:, :12])
+            env.reset(step.terminated | step.truncated)
+        return torch.cat((env.state.pack(), env.plant.physics, env.observe()), -1)
+
+    one, other = make(), make()
+    go(one, 15)
+    kept = {k: v.clone() for k, v in one.state_dict().items()}
+    expected = go(one, 15)
+    other.load_state_dict(kept)
+    assert torch.equal(go(other, 15), expected)
+
+
+def test_settings_out_of_range_are_named() -> None:
+    with pytest.raises(ValueError, match="delay_s"):
+        SensorConfig(delay_s=(0.02, 0.01))
+    with pytest.raises(ValueError, match="gyro_noise"):
+        dataclasses.replace(FULL.sensors, gyro_noise=(0.1, 0.1))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="force"):
+        PushConfig(force=-1.0)

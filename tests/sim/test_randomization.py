@@ -1,0 +1,167 @@
+"""Domain randomization: what is drawn is what is simulated."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from npmp.robots import Robot
+from npmp.sim import BatchSim, flat_scene
+from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
+
+EVERYTHING = PhysicsConfig(
+    friction=(0.4, 1.0),
+    mass=Spread(0.3, 0.1),
+    com_trunk=0.05,
+    com_links=0.02,
+    joint_offset=0.05,
+    damping=Spread(0.3, 0.1),
+    friction_loss=Spread(0.3, 0.1),
+    gain=Spread(0.2, 0.05),
+    torque=Spread(0.2, 0.05),
+)
+
+
+def simulations(robot: Robot, n: int) -> BatchSim:
+    sim = BatchSim(flat_scene(robot), n, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    sim.set_state(torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, sim.model.nv))
+    return sim
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_nothing_varies_by_default(robot: Robot) -> None:
+    sim = simulations(robot, 3)
+    physics = PhysicsRandomizer(sim, robot, PhysicsConfig())
+    physics.draw(torch.arange(3), generator())
+    assert physics.size == 0 and physics.unit.shape == (3, 0)
+    for name in ("body_mass", "actuator_gainprm", "geom_friction"):
+        np.testing.assert_array_equal(getattr(sim.batch.get_model(1), name), getattr(sim.model, name))
+
+
+def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
+    """(1 + 0.3 u_global) (1 + 0.1 u_i) c and the like, by hand for one simulation; the others keep theirs."""
+    sim = simulations(robot, 2)
+    physics = PhysicsRandomizer(sim, robot, EVERYTHING)
+    unit = torch.zeros(1, physics.size)
+    columns = physics._columns
+    unit[0, columns["mass_whole"]] = 0.5
+    unit[0, columns["mass_each"]][:2] = torch.tensor([1.0, -1.0])
+    unit[0, columns["gain_whole"]] = -1.0
+    unit[0, columns["damping_each"]][3] = 1.0
+    unit[0, columns["torque_whole"]] = 1.0
+    unit[0, columns["friction"]] = -1.0
+    unit[0, columns["com_trunk"]] = torch.tensor([1.0, 0.0, -0.5])
+    unit[0, columns["joint_offset"]][1] = -1.0
+    physics.set(torch.tensor([1]), unit)
+    model, nominal = sim.batch.get_model(1), sim.model
+    first, second = physics._bodies[:2]
+    assert model.body_mass[first] == pytest.approx(nominal.body_mass[first] * 1.15 * 1.1)
+    assert model.body_mass[second] == pytest.approx(nominal.body_mass[second] * 1.15 * 0.9)
+    np.testing.assert_allclose(model.body_inertia[second], nominal.body_inertia[second] * 1.15 * 0.9)
+    np.testing.assert_allclose(model.actuator_gainprm[:, 0], 0.8 * robot.kp)
+    np.testing.assert_allclose(model.actuator_biasprm[:, 1], -0.8 * robot.kp)
+    np.testing.assert_allclose(model.actuator_biasprm[3, 2], -1.1 * robot.kd[3])
+    np.testing.assert_allclose(model.actuator_biasprm[4, 2], -robot.kd[4])
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], 1.2 * robot.torque_limit)
+    np.testing.assert_allclose(model.geom_friction[physics._foot_geoms, 0], 0.4)
+    np.testing.assert_allclose(model.body_ipos[1] - nominal.body_ipos[1], [0.05, 0.0, -0.025], atol=1e-12)
+    assert physics.joint_offset[1].tolist() == pytest.approx([0, -0.05] + [0] * 10)
+    assert model.body_subtreemass[1] == pytest.approx(model.body_mass.sum())  # derived constants follow
+    np.testing.assert_array_equal(sim.batch.get_model(0).body_mass, nominal.body_mass)
+
+
+def test_draws_fill_their_ranges(robot: Robot) -> None:
+    sim = simulations(robot, 400)
+    physics = PhysicsRandomizer(sim, robot, EVERYTHING)
+    physics.draw(torch.arange(400), generator())
+    friction = sim.batch.expand("geom_friction")[:, physics._foot_geoms, 0]
+    assert np.ptp(friction, axis=1).max() == 0  # one ground for all feet
+    assert 0.4 <= friction.min() < 0.42 and 0.98 < friction.max() <= 1.0 and friction.mean() == pytest.approx(0.7, abs=0.03)
+    mass = sim.batch.expand("body_mass").sum(1) / sim.model.body_mass.sum()
+    assert 0.63 < mass.min() < 0.75 and 1.25 < mass.max() < 1.43
+    assert physics.joint_offset.abs().max() <= 0.05 and physics.joint_offset.std() == pytest.approx(0.05 / 3**0.5, rel=0.1)
+
+
+def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
+    """The batch with drawn fields against a single MjData of that very model, some steps of a stumble."""
+    sim = simulations(robot, 2)
+    physics = PhysicsRandomizer(sim, robot, EVERYTHING)
+    physics.draw(torch.arange(2), generator(3))
+    model = sim.batch.get_model(1)
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.home_qpos
+    target = torch.tensor(robot.home_joints).expand(2, -1) + 0.3
+    for _ in range(10):
+        sim.step(target)
+        data.ctrl[:] = target[1]
+        mujoco.mj_step(model, data, sim.substeps)
+    np.testing.assert_allclose(sim.qpos[1].numpy(), data.qpos, atol=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [{"friction": (0.0, 1.0)}, {"friction": (1.0, 0.5)}, {"com_trunk": -0.1}])
+def test_ranges_are_checked(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        PhysicsConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="vanish"):
+        Spread(1.0, 0.0)
+
+
+def test_first_order_hold_reaches_the_setpoint_with_the_last_physics_step(robot: Robot) -> None:
+    """Against a loop that interpolates by hand; a constant setpoint is the zero-order hold, to the bit."""
+    sim, held, ramped = simulations(robot, 1), simulations(robot, 1), simulations(robot, 1)
+    old = torch.tensor(robot.home_joints).unsqueeze(0)
+    new = old + 0.2
+    sim.step(new, previous=old)
+    data = mujoco.MjData(sim.model)
+    data.qpos[:] = robot.home_qpos
+    for k in range(8):
+        data.ctrl[:] = (old + (new - old) * (k + 1) / 8)[0]
+        mujoco.mj_step(sim.model, data)
+    np.testing.assert_allclose(sim.qpos[0].numpy(), data.qpos, atol=1e-12)
+    held.step(new)
+    ramped.step(new, previous=new)
+    assert torch.equal(held.qpos, ramped.qpos)
+
+
+def test_pushes_have_the_configured_times_and_forces(robot: Robot) -> None:
+    sim = simulations(robot, 500)
+    pusher = Pusher(sim, 1, PushConfig(force=50.0, duration_s=0.1, gap_s=1.0), 0.02)
+    everyone, g = torch.arange(500), generator()
+    pusher.advance(everyone, True, g)
+    assert not pusher.force.any()
+    rows = []
+    for _ in range(1500):
+        pusher.advance(everyone, False, g)
+        rows.append(pusher.force.clone())
+    force = torch.stack(rows[200:]).norm(dim=-1)
+    pushing = force > 0
+    begins = pushing[1:] & ~pushing[:-1]
+    mean_push = pushing.sum() / begins.sum() * 0.02
+    mean_gap = (~pushing).sum() / begins.sum() * 0.02
+    # times are rounded up to whole control steps of 0.02 s: half a step more than drawn on average
+    assert mean_push.item() == pytest.approx(0.11, abs=0.012) and mean_gap.item() == pytest.approx(1.01, abs=0.05)
+    at_begin = force[1:][begins]
+    assert at_begin.max() <= 50.0 and at_begin.mean().item() == pytest.approx(25.0, abs=1.0)
+    applied = torch.from_numpy(sim.batch.bind("xfrc_applied"))
+    torch.testing.assert_close(applied[:, 1, :2].float(), pusher.force)
+    assert not applied[:, 1, 2:].any() and not applied[:, 2:].any()
+
+
+def test_a_push_accelerates_the_robot(robot: Robot) -> None:
+    """50 N on 30.5 kg in the air for 0.02 s: 0.033 m/s."""
+    sim = simulations(robot, 1)
+    qpos = torch.tensor(robot.home_qpos).unsqueeze(0).clone()
+    qpos[:, 2] += 1.0
+    sim.set_state(torch.arange(1), qpos, torch.zeros(1, sim.model.nv))
+    torch.from_numpy(sim.batch.bind("xfrc_applied"))[:, 1, 1] = 50.0
+    sim.step(torch.tensor(robot.home_joints).unsqueeze(0))
+    mass = float(sim.model.body_mass.sum())
+    data = sim.batch.get_data(0)
+    mujoco.mj_forward(sim.model, data)
+    mujoco.mj_subtreeVel(sim.model, data)
+    assert data.subtree_linvel[1, 1] == pytest.approx(50.0 * 0.02 / mass, rel=1e-3)
