@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig
@@ -19,6 +19,7 @@ from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.envs.plant import PlantConfig
 from npmp.envs.walking import command_range_from_motions
+from npmp.imitation import MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.rollout import track
@@ -56,10 +57,33 @@ NOMINAL = ("tracked_fraction", "tracked_s")
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 
+class Schedule(NamedTuple):
+    """An algorithm as the training loop has to know it."""
+
+    before: int  # environment steps before the first iteration
+    each: int  # environment steps per iteration
+    finite: tuple[str, ...]  # metrics that must be finite
+    rates: str  # keys of the learning rates
+
+
+def make_trainer(config: DictConfig, env: ImitationEnv, seed: int) -> tuple[WorldModelTrainer | MOVMPOTrainer, Schedule]:
+    """What algo= asks for. Raises InputError for settings out of range."""
+    net, horizon = build(NetConfig, config.net, at="net"), config.task.future_frames
+    if config.algo.name == "mo_vmpo":
+        published = build(MOVMPOConfig, config.algo, ignore=("name", "num_envs"), at="algo")
+        each = env.num_envs * published.unroll
+        schedule = Schedule(0, each, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
+        return MOVMPOTrainer(env, net, published, seed=seed, horizon=horizon), schedule
+    fast = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"), at="algo")
+    steps = (env.num_envs * fast.warmup_steps, env.num_envs * fast.collect_steps)
+    schedule = Schedule(*steps, ("model_loss", "tracking_loss", "kl"), "algo.policy_lr=, algo.model_lr=")
+    return WorldModelTrainer(env, net, fast, seed=seed, horizon=horizon), schedule
+
+
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
     """The whole run, into run.place. Returns the summary that goes into module.json."""
-    if config.algo.name != "world_model":
-        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model")
+    if config.algo.name not in ("world_model", "mo_vmpo"):
+        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model, mo_vmpo")
     if config.task.name != "imitation":
         raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
     at_least(
@@ -82,13 +106,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
 
     def judge(skill: SkillModule) -> dict[str, float]:
         return {f"{name}{suffix}": value for suffix, one in judges.items() for name, value in one(skill).items()}
-    settings = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"), at="algo")
-    trainer = WorldModelTrainer(
-        env, build(NetConfig, config.net, at="net"), settings, seed=run.seed, horizon=config.task.future_frames
-    )
-    per_iteration = env.num_envs * settings.collect_steps
-    total = max(1, round((config.steps - env.num_envs * settings.warmup_steps) / per_iteration))
-
+    trainer, schedule = make_trainer(config, env, run.seed)
 
     def begin() -> tuple[dict[str, float], dict[str, float]]:
         figures = judge(trainer.average)
@@ -108,7 +126,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
 
     plan = training.Plan(
         trainer=trainer,
-        total=total,
+        total=max(1, round((config.steps - schedule.before) / schedule.each)),
         evaluate_every=config.evaluation.every,
         checkpoint_every=config.checkpoint_every,
         begin=begin,
@@ -116,8 +134,8 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         judged=NOMINAL + (RANDOMIZED if plant != nominal else ()),
         summarize=summarize,
         save=lambda summary: trainer.module().save(run.place / "module", training=summary),
-        finite=("model_loss", "tracking_loss", "kl"),
-        rates="algo.policy_lr=, algo.model_lr=",
+        finite=schedule.finite,
+        rates=schedule.rates,
     )
     return training.train(plan, run)
 

@@ -29,6 +29,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.checkpoint", "npmp.sim"),
         "npmp.ranges",
     ),
+    "npmp.imitation": (
+        *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
+        *("npmp.skill", "npmp.checkpoint"),
+    ),
     "npmp.checkpoint": ("mocap_data",),
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),

@@ -25,14 +25,15 @@ class Policy(Protocol):
     """What the learner calls on a policy, beyond what every nn.Module has.
 
     Calling it unrolls over time: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean [T, B, A],
-    std [T, B, A] (positive), state after the last step. It holds no hidden state of its own.
+    std [T, B, A] (positive), state after the last step, and, where it has one, a penalty per step [T, B] of its own, such as the KL
+    of its latents to their prior. It holds no hidden state of its own.
     """
 
     def initial_state(self, n: int) -> Tree:
         """The recurrent state of n fresh episodes, a tree [n, ...]."""
 
-    def __call__(self, observations: Tree, state: Tree, resets: Tensor) -> tuple[Tensor, Tensor, Tree]:
-        """mean, std, state."""
+    def __call__(self, observations: Tree, state: Tree, resets: Tensor) -> tuple[Tensor, Tensor, Tree] | tuple[Tensor, Tensor, Tree, Tensor]:
+        """mean, std, state, or mean, std, state, penalty."""
 
 
 class Critic(Protocol):
@@ -139,7 +140,8 @@ class VMPOLearner:
     """Online and target policy, critic, duals, PopArt statistics and their optimizer.
 
     `policy` and `critic` follow the protocols above; both are trained in place, on the device they are on.
-    `regularizer` adds `config.regularizer_weight` times the mean of its penalty to the policy's loss.
+    `regularizer_weight`, at first the configuration's, times the mean penalty is added to the policy's loss: that of
+    `regularizer`, or else the policy's own.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class VMPOLearner:
         self.target_policy = copy.deepcopy(policy).requires_grad_(False)
         self.critic = critic
         self.regularizer = regularizer
+        self.regularizer_weight = config.regularizer_weight
         self.duals = Duals(config).to(device)
         self.steps = 0  # updates done
         self._popart = PopArtStats(*(stat.to(device) for stat in popart.initial_stats(num)))
@@ -198,7 +201,7 @@ class VMPOLearner:
         """
         mean, std, state = self.target_policy(
             map_tree(lambda leaf: leaf[None], observations), state, resets[None]
-        )
+        )[:3]
         actions = mean if deterministic else gaussian.sample(mean, std, generator)
         return actions[0], gaussian.log_prob(mean, std, actions)[0], state
 
@@ -231,11 +234,11 @@ class VMPOLearner:
         # size.
         advantages = (targets - values) / popart.std(self._popart)
 
-        mean, std, _ = self.policy(rollout.observations, rollout.initial_state, rollout.resets)
+        mean, std, _, *own_penalty = self.policy(rollout.observations, rollout.initial_state, rollout.resets)
         with torch.no_grad():
-            target_mean, target_std, _ = self.target_policy(
+            target_mean, target_std = self.target_policy(
                 rollout.observations, rollout.initial_state, rollout.resets
-            )
+            )[:2]
             off_policy = rollout.behaviour_log_prob - gaussian.log_prob(
                 target_mean, target_std, rollout.actions
             )
@@ -258,6 +261,8 @@ class VMPOLearner:
         loss_regularizer = torch.zeros((), device=mean.device)
         if self.regularizer is not None:
             loss_regularizer = vmpo.masked_mean(self.regularizer(rollout, mean, std), valid)
+        elif own_penalty:
+            loss_regularizer = vmpo.masked_mean(own_penalty[0], valid)
 
         loss = (
             loss_policy
@@ -265,7 +270,7 @@ class VMPOLearner:
             + loss_temperature
             + (dual_mean + dual_std)
             + (penalty_mean + penalty_std)
-            + cfg.regularizer_weight * loss_regularizer
+            + self.regularizer_weight * loss_regularizer
         )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
