@@ -63,6 +63,11 @@ def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tens
 
 def kl_of_deviation(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
     """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent drops out. -> (...)."""
+    return kl_per_dimension(mu, std, alpha).sum(-1)
+
+
+def kl_per_dimension(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
+    """The same KL before the sum over latent dimensions. -> (..., d)."""
     variance = prior_std(alpha) ** 2
     ratio = std.square() / variance
-    return 0.5 * (ratio + mu.square() / variance - 1.0 - ratio.log()).sum(-1)
+    return 0.5 * (ratio + mu.square() / variance - 1.0 - ratio.log())

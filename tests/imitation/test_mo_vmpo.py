@@ -1,0 +1,145 @@
+"""MO-V-MPO in imitation: what is stored is what happened, the KL is the sequence's, runs repeat and resume to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.plant import PlantConfig
+from npmp.envs.rewards import REWARD_TERMS
+from npmp.envs.sensing import SensorConfig
+from npmp.imitation import ImitationPolicyInput, MOVMPOConfig, MOVMPOTrainer
+from npmp.nets import DecoderState, NetConfig
+from npmp.rl import VMPOConfig
+from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+
+NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
+TINY = MOVMPOConfig(
+    unroll=6, updates=2, critic_hidden=(16,), learner=VMPOConfig(objectives=REWARD_TERMS, target_period=3, learning_rate=1e-3)
+)
+PLANT = PlantConfig(
+    hold="first_order",
+    physics=PhysicsConfig(mass=Spread(0.2), friction=(0.5, 1.0)),
+    pushes=PushConfig(force=30.0),
+    sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.01),
+)
+
+
+def make(
+    robot: Robot, motions: MotionSet, seed: int = 0, n: int = 8, config: MOVMPOConfig = TINY, plant: PlantConfig = PLANT
+) -> MOVMPOTrainer:
+    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1, plant=plant))
+    return MOVMPOTrainer(env, NET, config, seed=seed)
+
+
+def run(trainer: MOVMPOTrainer, iterations: int, total: int = 8) -> list[dict[str, float]]:
+    return [trainer.iteration(trainer.iteration_count / total) for _ in range(iterations)]
+
+
+def test_betas_course_is_the_papers() -> None:
+    """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K is half of the run."""
+    config = MOVMPOConfig()
+    found = [config.beta_at(0.5 * share) for share in (0.0, 0.25, 0.5, 0.9, 1.0, 2.0)]
+    assert found == pytest.approx([0.0, 0.0168, 0.0388, 0.1107, 0.3, 0.3], abs=2e-4)
+
+
+def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
+    """Across resets: latents and memories start empty, densities are found again by the learner's re-run, successors are true."""
+    trainer = make(robot, motions, plant=dataclasses.replace(PLANT, pushes=PushConfig()))
+    trainer.collect()
+    clip = torch.zeros(8, dtype=torch.long)
+    trainer.env.reset(clip=clip, frame=trainer.env.reference.last_frame(clip) - 3)  # so that episodes end within the next unroll
+    rollout, _ = trainer.collect()
+    ended = rollout.terminated | rollout.truncated
+    assert bool(ended[:-1].any(0).all())
+    assert torch.equal(rollout.resets[1:], ended[:-1]) and rollout.rewards.shape == (6, 8, 5)
+    seen, known = rollout.observations, rollout.critic_observations
+    assert isinstance(seen, ImitationPolicyInput) and bool((known.z[rollout.resets] == 0).all())
+    mean, std, _, _ = trainer.learner.target_policy(seen, rollout.initial_state, rollout.resets)
+    log_prob = Normal(mean, std).log_prob(rollout.actions).sum(-1)
+    torch.testing.assert_close(log_prob, rollout.behaviour_log_prob, atol=1e-4, rtol=1e-4)
+    goes_on = ~ended[:-1]
+    for following, present in zip(rollout.next_observations, known, strict=True):
+        assert torch.equal(following[:-1][goes_on], present[1:][goes_on])
+
+
+def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet) -> None:
+    """The policy over T steps with resets against a loop by hand: means, carried state, and the KL of N(alpha z + mu, sigma) to
+    N(alpha z, sqrt(1 - alpha^2)) by torch.distributions."""
+    policy = make(robot, motions).policy
+    torch.nn.init.normal_(policy.skill.encoder.head.weight, std=0.3)
+    g = torch.Generator().manual_seed(1)
+    skill, t, b = policy.skill, 5, 3
+    given = ImitationPolicyInput(
+        torch.randn(t, b, skill.contract.context_size, generator=g),
+        torch.randn(t, b, 33, generator=g),
+        torch.randn(t, b, 4, generator=g),
+    )
+    resets = torch.zeros(t, b, dtype=torch.bool)
+    resets[0, 0] = resets[2, 1] = True
+    start = policy.initial_state(b)._replace(z=torch.ones(b, 4))
+    mean, std, end, kl = policy(given, start, resets)
+    z, memory = start.z, DecoderState(start.hidden, start.cell)
+    for k in range(t):
+        z, memory = z.masked_fill(resets[k].unsqueeze(-1), 0.0), memory.reset(resets[k])
+        mu, sigma = skill.encode(given.context[k], z)
+        expected = kl_divergence(Normal(0.95 * z + mu, sigma), Normal(0.95 * z, (1 - 0.95**2) ** 0.5)).sum(-1)
+        torch.testing.assert_close(kl[k], expected)
+        z = 0.95 * z + mu + sigma * given.noise[k]
+        action, memory = skill.decode(z, given.proprioception[k], memory)
+        torch.testing.assert_close(mean[k], action)
+    torch.testing.assert_close(end.z, z)
+    torch.testing.assert_close(std, torch.full_like(std, 0.2))
+
+
+def test_the_encoder_learns_through_the_density_of_the_setpoints(robot: Robot, motions: MotionSet) -> None:
+    trainer = make(robot, motions)
+    before = {k: v.clone() for k, v in trainer.policy.state_dict().items()}
+    trainer.iteration(0.1)
+    moved = {k for k, v in trainer.policy.state_dict().items() if not torch.equal(v, before[k])}
+    for name in ("skill.encoder.head.weight", "skill.decoder.lstm.weight_hh", "skill.decoder.head.weight", "log_std"):
+        assert name in moved
+
+
+def test_beta_weighs_the_policys_own_penalty(robot: Robot, motions: MotionSet) -> None:
+    """One update of the same rollout with beta 0 and 1: the losses differ by the KL."""
+    losses = []
+    for beta in (0.0, 1.0):
+        trainer = make(robot, motions)
+        rollout, _ = trainer.collect()
+        trainer.learner.regularizer_weight = beta
+        losses.append(trainer.learner.update(rollout))
+    assert losses[1]["loss/regularizer"] > 0
+    difference = losses[1]["loss/total"] - losses[0]["loss/total"]
+    assert difference == pytest.approx(losses[1]["loss/regularizer"], rel=1e-3)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_runs_resume(robot: Robot, motions: MotionSet) -> None:
+    whole, again = make(robot, motions), make(robot, motions)
+    first = run(whole, 3)
+    assert first == run(again, 3)
+    kept = {k: v.clone() for k, v in whole.state_dict().items()}
+    expected = run(whole, 3)
+    resumed = make(robot, motions, seed=5)
+    resumed.load_state_dict(kept)
+    assert run(resumed, 3) == expected
+    final: dict[str, Tensor] = resumed.state_dict()
+    assert all(torch.equal(v, final[k]) for k, v in whole.state_dict().items())
+
+
+def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
+    with pytest.raises(InputError, match="objectives"):
+        make(robot, motions, config=dataclasses.replace(TINY, learner=VMPOConfig(objectives=("reward",))))
+    kept = make(robot, motions).state_dict()
+    with pytest.raises(InputError, match="another kind of run"):
+        make(robot, motions, n=4).load_state_dict(kept)
+    with pytest.raises(ValueError, match="beta_ramp"):
+        MOVMPOConfig(beta_ramp=0.0)
