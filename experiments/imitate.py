@@ -56,7 +56,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         task__future_frames=1,
     )  # fmt: skip
     robot = robots.load(config.robot.name)
-    motions = load_motions(config.data, robot)
+    motions = load_motions(config.data, robot, config.get("split"))  # runs to resume may be older than the key
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
     env = ImitationEnv(robot, motions, config.algo.num_envs, seed=run.seed, config=env_config)
