@@ -35,32 +35,10 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Read, retarget and write; frames per second of the recordings, all of it counted."""
-    from experiments.common import compose
-    from experiments.retarget import read_clips, retarget_clips, solver_options
-    from mocap_data import write_motions
-    from npmp import robots
-    from retarget.quality import overall_rms
+    """The whole pipeline in frames per second, and its pose solve against mink's."""
+    from experiments.bench_retarget import bench_retarget as measure
 
-    settings = compose("retarget")
-    settings.source = config.source
-    begin = time.perf_counter()
-    robot = robots.load(config.robot.name)
-    clips, failures = read_clips(settings)
-    motion_set, more = retarget_clips(clips, robot, solver_options(settings), quiet=True)
-    with tempfile.TemporaryDirectory() as folder:
-        write_motions(Path(folder) / "motions.h5", motion_set)
-    seconds = time.perf_counter() - begin
-    left_out = {name for name, _ in more}
-    frames = sum(clip.num_frames for clip in clips if clip.name not in left_out)
-    return {
-        "frames_per_s": round(frames / seconds, 1),
-        "rms_marker_m": round(overall_rms(motion_set.motions), 6),
-        "frames": frames,
-        "seconds": round(seconds, 3),
-        "clips": len(motion_set.motions),
-        "left_out": len(failures) + len(more),
-    }
+    return measure(config, run)
 
 
 def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:

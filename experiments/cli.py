@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from experiments import help as help_text
 from mocap_data.errors import InputError
 
-VERBS = ("retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect")
+VERBS = (
+    "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
+)  # fmt: skip
 
 
 def dispatch(arguments: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~" expanded.
-PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file"})
+PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file", "target"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
 OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
 OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
@@ -55,7 +55,7 @@ QUIET = (
     "hydra/hydra_logging=none",
 )
 
-Out = Literal["folder", "file", "optional_file"]
+Out = Literal["folder", "file", "optional_file", "optional_folder"]
 
 
 def _nothing() -> None:
@@ -94,16 +94,16 @@ def verb(
     *,
     out: Out = "folder",
     torch: bool = True,
-    positional: str | None = None,
+    positional: str | Sequence[str] | None = None,
     protect: str | None = None,
     devices: Sequence[str] = ("cpu", "cuda"),
 ) -> Callable[[Sequence[str] | None], int]:
     """The main of a verb: `main(arguments) -> exit code`.
 
     out: what `out=` names. torch: whether to seed and configure torch (importing it takes seconds).
-    positional: the key that one argument without "=" is for. protect: a folder inside OUT that marks a run worth
-    keeping; where it exists and is not empty, a new run there is refused unless resume= names it. devices: the kinds of
-    device that the verb can compute on; others are refused before any work.
+    positional: the key that one argument without "=" is for, or the keys that successive ones fill. protect: a folder
+    inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused unless resume=
+    names it. devices: the kinds of device that the verb can compute on; others are refused before any work.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,7 +163,11 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def hydra_arguments(
-    given: Sequence[str], *, positional: str | None = None, multirun: bool = False, scratch: Path | None = None
+    given: Sequence[str],
+    *,
+    positional: str | Sequence[str] | None = None,
+    multirun: bool = False,
+    scratch: Path | None = None,
 ) -> list[str]:
     """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they vary.
 
@@ -171,6 +175,7 @@ def hydra_arguments(
     """
     options: list[str] = []  # they come first: argparse takes no positional arguments in two places
     arguments: list[str] = []
+    places = [positional] if isinstance(positional, str) else list(positional or ())
     value_follows = False
     for argument in given:
         if value_follows:
@@ -185,13 +190,17 @@ def hydra_arguments(
             value_follows = option in OPTIONS_WITH_VALUE and "=" not in argument
             options.append(argument)
         elif "=" not in argument and not argument.startswith("~"):
-            if positional is None or any(other.startswith(f"{positional}=") for other in arguments):
+            named = {other.partition("=")[0] for other in arguments}
+            free = [place for place in places if place not in named]
+            if not free:
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
-            arguments.append(f"{positional}={quoted(argument, multirun=multirun)}")
+            arguments.append(f"{free[0]}={quoted(argument, multirun=multirun)}")
         else:
             key, equals, value = argument.partition("=")
             if not re.fullmatch(r"[~+]{0,2}\w[\w./@:\-]*", key):
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
+            if key == "robot" and (own := own_robot(value)) is not None:
+                key, value = "robot.name", quoted(own, multirun=multirun)
             if key in PATH_KEYS:
                 value = quoted(value, multirun=multirun)
             arguments.append(f"{key}{equals}{value}")
@@ -202,6 +211,24 @@ def hydra_arguments(
         arguments.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(shared)}]")
         arguments.append(f"hydra.sweep.dir={quoted(str(scratch))}")
     return [*options, *arguments]
+
+
+def own_robot(value: str) -> str | None:
+    """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name that `npmp.robots` finds
+    in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what nobody has.
+
+    Raises InputError for a path where no robot is.
+    """
+    if not value or value in choices("robot") or value.startswith(("[", "'", '"', "$")):
+        return None
+    path = Path(os.path.expanduser(value))
+    if (path / "robot.yaml").is_file() or (path.suffix in (".yaml", ".yml") and path.is_file()):
+        return str(path)
+    if os.sep in value:
+        raise InputError(f"robot={value}: no folder with a robot.yaml, and no robot.yaml, is there")
+    from npmp import robots
+
+    return value if value in robots.own_names() else None
 
 
 def quoted(path: str, *, multirun: bool = False) -> str:
@@ -258,6 +285,10 @@ def explain(error: BaseException, verb_name: str) -> str:
         return f"{unknown_key(verb_name, key)}"
     if found := re.search(r"Could not find '([^']*)/([^'/]*)'", message):
         names = choices(found[1])
+        if found[1] == "robot":
+            from npmp import robots
+
+            names += robots.own_names()
         close = difflib.get_close_matches(found[2], names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"no {found[1]} {found[2]!r}; {hint}there are: {', '.join(names) or 'none'}"
@@ -550,15 +581,15 @@ def _prepare_out(
 ) -> tuple[Path | None, list[Path]]:
     """The place that out= names, made and known to be writable, and the folders made for it (outermost first)."""
     if config.out is None:
-        if kind != "optional_file":
+        if not kind.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
         return None, []
-    place = Path(str(config.out))
+    place, is_folder = Path(str(config.out)), kind in ("folder", "optional_folder")
     if job:  # each job of a sweep has a folder of its own
-        place = place / job if kind == "folder" else place.parent / job / place.name
-    if kind != "folder" and place.is_dir():
+        place = place / job if is_folder else place.parent / job / place.name
+    if not is_folder and place.is_dir():
         raise InputError(f"out={place} is a folder; a file name is expected")
-    if kind == "folder" and place.exists() and not place.is_dir():
+    if is_folder and place.exists() and not place.is_dir():
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = config.get("resume") and Path(str(config.resume)).resolve() == place.resolve()
     if kind == "folder" and not continued:
@@ -566,7 +597,7 @@ def _prepare_out(
         kept = place / protect if protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
             raise InputError(f"out={place} holds a run already; continue it with resume={place} or choose another out=")
-    folder = place if kind == "folder" else place.parent
+    folder = place if is_folder else place.parent
     made = make_writable(folder)
     with open_dict(config):
         config.out = str(place)

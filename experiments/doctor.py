@@ -31,6 +31,15 @@ GL_ADVICE = {
     "osmesa": "software rendering: apt install libosmesa6 (or libosmesa6-dev)",
     "glfw": "needs a display (DISPLAY) and libglfw3",
 }
+# What npmp can do with each extra and not without it.
+EXTRAS = {
+    "video": "films in reports",
+    "c3d": "reads C3D recordings",
+    "viewer": "replays in the browser",
+    "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
+    "bench": "npmp bench retarget",
+    "dev": "make test",
+}
 # One small frame, by the same class that videos use; black would mean that nothing was drawn.
 GL_PROBE = """
 import mujoco
@@ -237,12 +246,17 @@ def check_extras() -> list[Finding]:
         missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
         if missing:
             names = " ".join(name for verdict, name, _ in results if verdict != "ok")
-            advice = f"make install EXTRAS=dev,video,{extra}   or: pip install -c constraints.txt {names}"
-            findings.append(Finding("extras", extra, "absent", ", ".join(missing), advice))
+            advice = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {names}"
+            findings.append(Finding("extras", extra, "absent", ", ".join(missing) + used_for(extra), advice))
         else:
             listed = ", ".join(f"{name} {version}" for _, name, version in results)
-            findings.append(Finding("extras", extra, "ok", listed))
+            findings.append(Finding("extras", extra, "ok", listed + used_for(extra)))
     return findings
+
+
+def used_for(extra: str) -> str:
+    """What an extra is for, to stand behind its packages."""
+    return f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
 
 
 def check_ffmpeg() -> Finding:
@@ -258,12 +272,15 @@ def check_ffmpeg() -> Finding:
 
 
 def check_robots() -> Finding:
-    """Every robot loads and compiles."""
+    """Every robot whose model is here loads and compiles; nothing is downloaded."""
     try:
         from npmp import robots
 
         described = []
         for name in robots.names():
+            if not robots.is_at_hand(name):
+                described.append(f"{name} (not downloaded yet)")
+                continue
             robot = robots.load(name)
             model = robot.model()
             described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")

@@ -148,14 +148,14 @@ def _mean(clips: list[dict[str, Any]], key: str) -> float:
 
 
 def foot_heights(robot: Robot, env: ImitationEnv, qpos: np.ndarray) -> np.ndarray:
-    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot's sphere."""
+    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot."""
     from npmp.envs.state import pose_from_qpos
 
     poses = env.kinematics(*pose_from_qpos(torch.tensor(qpos)))
     feet = [robot.body_names.index(b) for b in robot.foot_bodies]
-    offset = torch.tensor(robot.foot_offset, dtype=torch.float32)
-    centers = poses.position[:, feet] + (poses.rotation[:, feet] @ offset)
-    return (centers[..., 2] - robot.foot_radius).numpy()
+    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)
+    centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
+    return (centers[..., 2].amin(-1) - robot.foot_radius).numpy()
 
 
 def print_table(result: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ def run(config: DictConfig, run: Run) -> int:
     at_least(config, starts=1)
     one_of(config, "video", "auto", "none")
     out, robot = run.place, robots.load(config.robot.name)
-    motions = load_motions(config.data, robot)
+    motions = load_motions(config.data, robot, config.split)
     module = Path(str(config.module))
     skill = SkillModule.load(module)
     skill.check_robot(robot)
@@ -194,7 +194,7 @@ def run(config: DictConfig, run: Run) -> int:
     plant = plant_of(config.randomization, hold_of(skill, config.hold))
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module)
     run.begin()
-    result = {"module": module.name, "data": Path(str(config.data)).name} | evaluate(
+    result = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split} | evaluate(
         skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads
     )
     result["randomization"] = config.randomization.name

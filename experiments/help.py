@@ -15,6 +15,12 @@ from pathlib import Path
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
+# What may stand without its key, as the usage line of a verb shows it.
+POSITIONAL = {
+    "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]", "data": " [ACTION [TARGET]]",
+    "export": " [FILE]",
+}  # fmt: skip
+
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")
 _DEFAULT = re.compile(r"^\s+-\s+(?P<group>\w+):\s*(?P<choice>\w+)\s*$")
 
@@ -163,7 +169,7 @@ def of_verb(verb: str) -> str:
     """What `npmp VERB --help` prints."""
     width = _width()
     text = of_file(CONF / f"{verb}.yaml")
-    positional = {"inspect": " FILE", "bench": " NAME", "retarget": " [FILE]"}.get(verb, "")
+    positional = POSITIONAL.get(verb, "")
     lines = [f"npmp {verb}: {text.description}", "", f"usage: npmp {verb}{positional} key=value ..."]
     if text.examples:
         lines += ["", "examples:", *(f"  {example}" for example in text.examples)]

@@ -91,8 +91,8 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         task__future_frames=1,
     )  # fmt: skip
     robot = robots.load(config.robot.name)
-    motions = load_motions(config.data, robot)
-    plant = plant_of(config.randomization, config.task.hold)
+    motions = load_motions(config.data, robot, config.get("split"))  # runs to resume may be older than a key
+    plant = plant_of(config.get("randomization"), config.task.get("hold", "zero_order"))
     nominal = PlantConfig(hold=plant.hold)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
@@ -121,7 +121,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
             "licences": sorted({m.licence for m in motions.motions}),
             "algorithm": config.algo.name,
             "hold": plant.hold,
-            "randomization": config.randomization.name,
+            "randomization": config.randomization.name if "randomization" in config else "none",
         }
 
     plan = training.Plan(

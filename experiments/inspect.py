@@ -1,4 +1,4 @@
-"""`npmp inspect FILE`: what a recording, a dataset, a skill module, a policy, a run or a sweep holds.
+"""`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a run or a sweep holds.
 
 What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would refuse
 it for, and the exit code is 2.
@@ -15,23 +15,43 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from experiments.common import Run, console, stored_config, verb
 from experiments.failures import USER_ERROR, one_line
-from mocap_data import read
-from mocap_data.errors import InputError
+from experiments.motion_findings import (
+    Findings,
+    inspect_cmu,
+    inspect_description,
+    inspect_recording,
+    inspect_robot_motion,
+    inspect_skeleton,
+    read_json,
+    splits_of,
+    totals,
+)
+from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
-from mocap_data.readers import READERS
+from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
 
-Findings = dict[str, Any]
+RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its format
+KINDS = (RECORDING, *robot_motions.KINDS)
+ROWS_SHOWN = 60  # of a table; out= has all
+COLUMNS_SHOWN = 10
+# Of a table with more columns than that, these.
+SHOWN_FIRST = (
+    *("frames", "seconds", "split", "weight"),
+    *("rms_marker_m", "leg_orientation_deg", "foot_slide_mps", "penetration_p99_m", "float_m"),
+)
 
 
 def run(config: DictConfig, run: Run) -> int:
     """Say what file= is and what it holds."""
     path = Path(str(config.file))
-    findings = inspect(path)
+    findings = inspect(path, None if config.kind is None else str(config.kind))
     show(findings)
     if run.out is not None:
         with atomic_path(run.out) as temporary:
@@ -39,57 +59,66 @@ def run(config: DictConfig, run: Run) -> int:
     return USER_ERROR if findings.get("problems") else 0
 
 
-def inspect(path: Path) -> Findings:
+def inspect(path: Path, kind: str | None = None) -> Findings:
     """What `path` is, as plain values; "problems", where there are any, comes last and lists why other verbs would refuse it.
+
+    kind: one of KINDS, for a file that could be several things; None: told by its name and contents.
 
     Raises InputError for what does not exist, is of no known kind or cannot be read at all.
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind of file", kind, KINDS)
     if path.is_dir():
-        for marker, describe in FOLDERS.items():
-            if (path / marker).is_file():
-                return describe(path)
-        if any((entry / "config.yaml").is_file() for entry in path.iterdir()):
-            return inspect_sweep(path)
-        recordings = sorted(entry.name for entry in path.iterdir() if entry.suffix.lower() in READERS)
-        if recordings:
-            return {"path": str(path), "kind": "folder of recordings", "recordings": recordings}
-        looked_for = ", ".join(FOLDERS)
-        raise InputError(f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})")
+        return inspect_folder(path)
     suffix = path.suffix.lower()
-    if suffix in READERS:
+    if kind == RECORDING:
         return inspect_recording(path)
-    if suffix in (".h5", ".hdf5"):
+    if kind is None and suffix in (".h5", ".hdf5"):
         return inspect_hdf5(path)
+    if kind is not None or (of := robot_motions.kind_of(path)) is not None:
+        return inspect_robot_motion(path, kind or str(of))
+    if suffix == ".csv" and robot_motions.ambiguous(path):
+        raise InputError(
+            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit quaternion); "
+            f"say kind={RECORDING} or kind=unitree_csv"
+        )
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)
-    known = ", ".join([*READERS, ".h5"])
+    if suffix == ".asf":
+        return inspect_skeleton(path)
+    if suffix == ".json" and (found := inspect_description(path)):
+        return found
+    if suffix in READERS:
+        return inspect_recording(path)
+    known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, runs, sweeps, evaluations"
     raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
 
 
-def inspect_recording(path: Path) -> Findings:
-    """A BVH, CSV or npz recording: times, keypoints, extent, speed."""
-    clip = read(path)
-    low, high = clip.positions.min(axis=(0, 1)), clip.positions.max(axis=(0, 1))
-    steps = np.linalg.norm(np.diff(clip.positions[:, 0, :2], axis=0), axis=-1) * clip.rate_hz
-    return {
-        "path": str(path),
-        "kind": f"recording ({path.suffix.lower()[1:]})",
-        "name": clip.name,
-        "frames": clip.num_frames,
-        "rate_hz": round(clip.rate_hz, 6),
-        "duration_s": round(clip.duration_s, 3),
-        "source": clip.source,
-        "licence": clip.licence,
-        "extent_m": {axis: [round(float(a), 3), round(float(b), 3)] for axis, a, b in zip("xyz", low, high)},
-        "speed_mps": {
-            "mean": round(float(steps.mean()), 3) if len(steps) else 0.0,
-            "max": round(float(steps.max()), 3) if len(steps) else 0.0,
-        },
-        "keypoints": list(clip.names),
-    }
+def inspect_folder(path: Path) -> Findings:
+    """A folder that this project wrote, or one of recordings and robots' motions. Raises InputError for any other."""
+    if (path / "export.json").is_file() and (found := inspect_description(path / "export.json")):
+        return {**found, "path": str(path)}
+    for marker, describe in FOLDERS.items():
+        if (path / marker).is_file():
+            return describe(path)
+    if any((entry / "config.yaml").is_file() for entry in path.iterdir()):
+        return inspect_sweep(path)
+    files = sorted(entry for entry in path.iterdir() if entry.is_file() and entry.suffix.lower() in READERS)
+    kinds = {entry: robot_motions.kind_of(entry) for entry in files}
+    recordings = [entry.name for entry in files if kinds[entry] is None and is_recording(entry)]
+    motions = [f"{entry.name} ({kind})" for entry, kind in kinds.items() if kind is not None]
+    if not recordings and not motions:
+        looked_for = ", ".join(FOLDERS)
+        raise InputError(f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})")
+    findings: Findings = {"path": str(path), "kind": "folder of recordings" if recordings else "folder of robots' motions"}
+    if recordings:
+        findings["recordings"] = recordings
+    if motions:
+        findings["robots' motions"] = motions
+    return findings
 
 
 def inspect_hdf5(path: Path) -> Findings:
@@ -110,7 +139,13 @@ def inspect_hdf5(path: Path) -> Findings:
             findings: Findings = {"path": str(path), "kind": "reference motions"}
             findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
             findings["provenance"] = provenance(root.get("provenance", "{}"))
-            findings["clips"] = [clip_header(name, entry) for name, entry in entries if isinstance(entry, h5py.Group)]
+            clips = [clip_header(name, entry) for name, entry in entries if isinstance(entry, h5py.Group)]
+            findings["in all"] = totals(clips)
+            if any(clip.get("split") for clip in clips):
+                findings["splits"] = splits_of(clips)
+            findings["clips"] = clips
+        elif cmu_h5.is_cmu_h5(path):
+            return inspect_cmu(path)
         else:
             clips = [
                 {
@@ -122,7 +157,7 @@ def inspect_hdf5(path: Path) -> Findings:
                 if isinstance(entry, h5py.Group)
             ]
             if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-                wanted = f"neither reference motions (schema {SCHEMA!r}) nor rollouts of an evaluation"
+                wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
                 raise InputError(f"{path}: HDF5, but {wanted}")
             return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
     return with_problems(findings, motion_problems(path, [name for name, _ in entries], root.get("robot")))
@@ -212,12 +247,20 @@ def clip_header(name: str, group: Any) -> Findings:
         "seconds": round(frames / rate, 2) if timed else "?",  # type: ignore[operator]
         "rate_hz": "?" if rate is None else rate,
         "licence": known.get("licence", "?"),
+        **{key: known[key] for key in ("recording", "mirror", "split") if known.get(key)},
+        **feet_of(group),
         **{
             key: float(f"{value:.4g}")
             for key, value in known.items()
             if key not in ("rate_hz", "licence", "source") and isinstance(value, int | float)
         },
     }
+
+
+def feet_of(group: Any) -> Findings:
+    """How many feet a clip's contacts are of, {} where it has none."""
+    shape = getattr(child(group, "contacts"), "shape", None) if "contacts" in group else None
+    return {"feet": int(shape[1])} if shape is not None and len(shape) == 2 else {}
 
 
 def plain(value: Any) -> Any:
@@ -359,17 +402,6 @@ def inspect_evaluation(path: Path) -> Findings:
     return {"path": str(path), "kind": "evaluation", **read_json(path / "evaluation.json")}
 
 
-def read_json(path: Path) -> Findings:
-    """A JSON object from a file. Raises InputError for anything else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: a JSON object is expected")
-    return value
-
-
 # By the file that marks the kind of folder, the most telling first.
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     "module.json": inspect_module,
@@ -403,14 +435,30 @@ def text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def records(title: str, entries: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
+def records(title: str, entries: list[dict[str, Any]]) -> Group:
+    """A table of what differs from row to row, as far as there is room; what is the same in all stands in a line below it.
+
+    A single record is no table but a line per value.
+    """
+    if len(entries) == 1:
+        lines = [f"  {key.replace('_', ' ')}: {text(value)}" for key, value in entries[0].items()]
+        return Group(Text(f"{title}: 1"), *map(Text, lines))
     columns = list(dict.fromkeys(key for entry in entries for key in entry))
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for entry in entries:
-        table.add_row(*(text(entry.get(column, "")).replace("[", "\\[") for column in columns))
-    return table
+    first, *others = columns
+    shared = [c for c in others if len(entries) > 2 and all(text(e.get(c, "")) == text(entries[0].get(c, "")) for e in entries)]
+    varying = [column for column in columns if column not in shared]
+    shown = varying if len(varying) <= COLUMNS_SHOWN else [column for column in varying if column in (first, *SHOWN_FIRST)]
+    table = Table(title=title, title_justify="left")
+    for column in shown:
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == first)
+    for entry in entries[:ROWS_SHOWN]:
+        table.add_row(*(text(entry.get(column, "")).replace("[", "\\[") for column in shown))
+    below = [Text(f"the first {ROWS_SHOWN} of {len(entries)}; out= writes all")] if len(entries) > ROWS_SHOWN else []
+    if hidden := [column.replace("_", " ") for column in varying if column not in shown]:
+        below.append(Text(f"no room for: {', '.join(hidden)}; out= writes all"))
+    said = {column.replace("_", " "): entries[0][column] for column in shared if entries[0].get(column) not in (None, "")}
+    below += [Text(f"all of them: {text(said)}")] if said else []
+    return Group(table, *below)
 
 
 _main = verb("inspect", run, out="optional_file", torch=False, positional="file")

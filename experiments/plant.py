@@ -9,9 +9,9 @@ from npmp.envs.plant import PlantConfig
 from npmp.skill import SkillModule
 
 
-def plant_of(randomization: DictConfig, hold: str) -> PlantConfig:
-    """Raises InputError for values out of range or an unknown hold."""
-    values = OmegaConf.to_container(randomization, resolve=True)
+def plant_of(randomization: DictConfig | None, hold: str) -> PlantConfig:
+    """None is no randomization. Raises InputError for values out of range or an unknown hold."""
+    values = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
     assert isinstance(values, dict)  # a config group is a mapping
     return build(PlantConfig, {**values, "hold": hold}, at="randomization")
 

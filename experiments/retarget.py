@@ -1,88 +1,129 @@
-"""`npmp retarget`: recordings -> reference motions of a robot in one HDF5 dataset."""
+"""`npmp retarget`: recordings -> reference motions of a robot in one HDF5 dataset, cleaned and judged, and a report."""
 
 from __future__ import annotations
 
 import dataclasses
-import glob
-import inspect
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, OmegaConf
+from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import npmp
-from experiments.common import Run, at_least, console, verb
+from experiments.common import Run, at_least, console, one_of, verb
 from experiments.failures import one_line
-from mocap_data import Clip, MotionSet, ReferenceMotion, demo_clips, read, write_motions
+from experiments.recordings import (
+    SYNTHETIC,
+    Failure,
+    Gathered,
+    Origin,
+    counted,
+    described,
+    gather,
+    recordings,
+    report_failures,
+)
+from mocap_data import Clip, MotionSet, ReferenceMotion, write_motions
 from mocap_data.errors import InputError
-from mocap_data.readers import READERS
-from mocap_data.readers.common import DOG_NAMES, MissingOptions
+from mocap_data.plausible import doubts as implausible
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot
-from retarget import Options, retarget, retarget_many
-from retarget.quality import overall_rms
+from retarget import Cleaned, CleanOptions, Judge, Options, clean, cleaning, retarget, retarget_many
+from retarget.gaits import SPEEDS, TURN, kinds_of
+from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
+from retarget.quality import overall_rms, trouble
 
 SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
-QUALITY = ("rms_marker_m", "foot_slide_mps", "penetration_m", "limit_violations")
-SYNTHETIC = "synthetic"  # the source that needs no recording
+CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))
+# Of each reason to drop something the key that decides on it.
+KEY_OF = {
+    cleaning.POSITION: "position_limits", cleaning.VELOCITY: "velocity_limits", cleaning.FEET_FAR: "feet_far_m",
+    cleaning.STANDING: "standing_s", cleaning.ERROR: "max_error_m", cleaning.SELF_COLLISION: "self_collision_m",
+    cleaning.LYING: "body_penetration_m", cleaning.SHORT: "min_chunk_s",
+}  # fmt: skip
+METHODS = ("points", "joints")
+KINDS = (*(name for name, _ in SPEEDS), TURN)
+AUTO = "auto"
+ROWS = 25  # of the table on the terminal; with more motions it shows the worst
+WORST = 12
 DOUBTFUL_RMS = 0.05  # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
 MISREAD_RMS = 0.12  # [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
-ANIMAL_SIZES = (0.2, 5.0)  # [m] across all keypoints; a dog has 1 m
-DOUBTFUL_DURATION, DOUBTFUL_RATE = 600.0, 20.0  # [s], [Hz] a long and slow recording is one with a wrong rate
-Failure = tuple[str, str]  # what failed, why
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """Read, retarget, write, and show what came out. Fails when nothing succeeded, or with strict=true at the first failure."""
+    """Read, retarget, clean, write, and show what came out.
+
+    Fails when nothing is left, or with strict=true at the first failure.
+    """
     terminal, begin = console(), time.perf_counter()
-    at_least(config, rounds=1, iterations=1, start=0)
+    at_least(config, rounds=1, iterations=1, start=0, replays=0)
+    one_of(config, "method", *METHODS)
+    options, filters = solver_options(config), clean_options(config)
+    joint_options(config)
     synthetic = str(config.source) == SYNTHETIC
-    check_out(run.place, [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)])
+    files = [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)]
+    check_out(run.place, files)
+    page = report_place(config.report, run.place)
     robot = robots.load(config.robot.name)
-    gathered = gather(config)
-    options = solver_options(config)
-    files = {name: origin.file for name, origin in gathered.origins.items()}
-    motion_set, more = retarget_clips(gathered.clips, robot, options, files=files)
+    gathered = gather(config, robot)
+    if config.method == "points":
+        whole, more = motions_of(gathered, robot, lambda: retarget_clips(gathered.clips, robot, options, files=gathered.files))
+    else:
+        whole, more = motions_of(gathered, robot, lambda: retarget_by_joints(gathered, robot, joint_options(config), config.asf))
     failures = [*gathered.failures, *more]
     if failures and config.strict:
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
-    used = {clip.name: clip for clip in gathered.clips}
-    written = [gathered.origins[name] for name in motion_set.names]
-    provenance = {
-        **motion_set.provenance,
-        "npmp": npmp.__version__,
-        "source": str(config.source),
-        "recordings": json.dumps([dataclasses.asdict(origin) for origin in written]),
-        **{key: str(value) for key, value in options.items()},
-        "rate_hz": str(motion_set.motions[0].rate_hz),
+    clips = {clip.name: clip for clip in gathered.clips}
+    doubtful = {
+        motion.name: why for motion in whole.motions if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
     }
-    write_motions(run.place, dataclasses.replace(motion_set, provenance=provenance))
-    doubtful = {motion.name: why for motion in motion_set.motions if (why := doubts(motion, used[motion.name]))}
-    terminal.print(table_of(motion_set, doubtful))
-    frames = sum(used[name].num_frames for name in motion_set.names)
+    cleaned = clean(whole, robot, **filters) if config.clean else uncleaned(whole)
+    if not cleaned.motions.motions:
+        warn(doubtful)
+        report_failures(failures)
+        gone = ", ".join(f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items())
+        raise InputError(f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all")
+    motion_set = dataclasses.replace(
+        cleaned.motions,
+        provenance=provenance_of(cleaned, config, [gathered.origins[name] for name in whole.names], options, failures),
+    )
+    cleaned = dataclasses.replace(cleaned, motions=motion_set)
+    write_motions(run.place, motion_set)
+    show(terminal, cleaned, doubtful, config.clean)
+    frames = sum(clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin
     terminal.print(
-        f"{counted(len(motion_set.motions), 'motion')} of {robot.name}, {counted(frames, 'frame')} in {seconds:.1f} s "
+        f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from {counted(frames, 'frame')} in {seconds:.1f} s "
         f"({frames / seconds:,.0f} frames/s with reading and writing): {run.out}",
         highlight=False,
         soft_wrap=True,
     )
+    if page is not None:
+        write_report(page, robot, whole, cleaned, clips, doubtful, failures, seconds, run, config)
+        terminal.print(f"report: {page}", highlight=False, soft_wrap=True)
     sys.stdout.flush()  # the warnings belong after the table, also where both streams go to one place
-    for name, why in doubtful.items():
-        print(f"npmp: warning: {name} {why}", file=sys.stderr)
+    warn(doubtful)
     report_failures(failures)
     return 0
+
+
+def warn(doubtful: Mapping[str, str]) -> None:
+    """A line on stderr for each motion that looks wrong or needs a look."""
+    for name, why in doubtful.items():
+        print(f"npmp: warning: {name} {why}", file=sys.stderr)
+
+
+# --- where things go ---
 
 
 def check_out(out: Path, files: Sequence[Path]) -> None:
@@ -107,135 +148,61 @@ def is_dataset(path: Path) -> bool:
     return schema in (SCHEMA, SCHEMA.encode())
 
 
-def doubts(motion: ReferenceMotion, clip: Clip) -> str:
-    """What makes a motion look misread, "looks wrong: RMS 864 cm (units? ...)", or hard for the robot; or nothing."""
-    found, misread = [], False
-    error, violations = motion.quality["rms_marker_m"], motion.quality["limit_violations"]
-    if error > DOUBTFUL_RMS:
-        misread = error > MISREAD_RMS
-        hint = "units? scale=; axis? up=" if misread else "sitting or lying? else units, scale=, or axis, up="
-        found.append(f"RMS {100 * error:.3g} cm ({hint})")
-    size = float(np.median(np.linalg.norm(np.ptp(clip.positions, axis=1), axis=-1)))
-    if not ANIMAL_SIZES[0] <= size <= ANIMAL_SIZES[1]:
-        misread = True
-        found.append(f"an animal of {size:.3g} m (units? scale=)")
-    if violations > 0:
-        found.append(f"{counted(int(violations), 'limit violation')} (too fast for the robot? else rate, source_rate_hz=)")
-    if clip.duration_s > DOUBTFUL_DURATION and clip.rate_hz < DOUBTFUL_RATE:
-        misread = True
-        found.append(f"{clip.duration_s:.0f} s at {clip.rate_hz:g} frames/s (rate? source_rate_hz=, or the file's own)")
-    return f"{'looks wrong' if misread else 'needs a look'}: {'; '.join(found)}" if found else ""
+def report_place(chosen: Any, out: Path) -> Path | None:
+    """Where the report goes: beside the dataset, where report= says, or nowhere.
+
+    Raises InputError for a folder, or a file that is no report of ours, which is not replaced.
+    """
+    if chosen is None:
+        return None
+    from experiments.report import is_report
+
+    place = out.with_suffix(".html") if str(chosen) == AUTO else Path(str(chosen)).expanduser()
+    if place.is_dir():
+        raise InputError(f"report={place} is a folder; a file name is expected, or null for no report")
+    if place.exists() and not is_report(place):
+        raise InputError(f"report={place} exists and is no report of npmp, so it is not replaced; name another file, or null")
+    if not place.parent.is_dir():
+        raise InputError(f"report={place}: there is no folder {place.parent}")
+    return place
 
 
-def counted(number: int, noun: str) -> str:
-    """ "1 motion", "2 motions"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+# --- settings ---
 
 
 def solver_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about the solver, for `retarget_many`."""
-    return {key: config[key] for key in SOLVER_KEYS if key in config}
+    """What the configuration says about the solver, for `retarget_many`. Raises InputError for a value that makes no sense."""
+    chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
+    Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
+    return chosen
 
 
-def described(failure: Failure) -> str:
-    """A failure on one line that names the recording."""
-    label, reason = failure
-    return reason if label in reason else f"{label}: {reason}"
+def clean_options(config: DictConfig) -> dict[str, Any]:
+    """What the configuration says about cleaning, for `clean`. Raises InputError for a value that makes no sense."""
+    chosen = {key: _plain(config[key]) for key in CLEAN_KEYS if key in config}
+    CleanOptions(**chosen)
+    return chosen
 
 
-class Recording(NamedTuple):
-    """A file and the frames of it to use."""
-
-    path: Path
-    start: int
-    stop: int | None  # the frame to stop before; None: the end
-
-    def crop(self, clip: Clip) -> Clip:
-        """Those frames of the recording; a stop beyond its end means its end.
-
-        The name tells the stretch from others of the same file ("walk_800_1400"), a whole file keeps its own.
-        Raises InputError, with the frames as they were asked for, where none are left.
-        """
-        if not self.start and self.stop is None:
-            return clip
-        stop = clip.num_frames if self.stop is None else min(self.stop, clip.num_frames)
-        if self.start >= stop:
-            asked = f"{self.start}:{'' if self.stop is None else self.stop}"
-            raise InputError(f"{self.path}: no frames {asked}; the recording has {counted(clip.num_frames, 'frame')}")
-        name = f"{clip.name}_{self.start}_{'end' if self.stop is None else stop}"
-        return dataclasses.replace(clip.crop(self.start, stop), name=name)
+def joint_options(config: DictConfig) -> dict[str, Any]:
+    """What the configuration says about people's joints. Raises InputError for a value that makes no sense."""
+    chosen = {
+        "rate_hz": config.rate_hz,
+        "time_scale": config.time_scale,
+        "cutoff_hz": config.marker_cutoff_hz,
+        "root_cutoff_hz": config.root_cutoff_hz,
+        "hold_feet": config.plant_feet,
+        "joint_speed_share": config.joint_speed_share,
+    }
+    JointOptions.given(chosen)
+    return chosen
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Where a clip comes from, with what was used of it and how it was read; kept in the dataset's provenance."""
-
-    clip: str
-    file: str
-    frames: tuple[int, int]  # [start, stop) of the recording
-    rate_hz: float  # of the recording
-    scale: float  # metres per unit
-    up: str
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-class Gathered(NamedTuple):
-    """The clips of source=, where each comes from (by its name), and the recordings that could not be read."""
-
-    clips: list[Clip]
-    origins: dict[str, Origin]
-    failures: list[Failure]
-
-
-def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
-    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others take start and stop.
-
-    Raises InputError where nothing is found, or for a stretch that is none.
-    """
-    if isinstance(source, ListConfig | list | tuple):
-        return [recording for entry in source for recording in recordings(entry, start, stop)]
-    text = str(source)
-    place, at, stretch = text.rpartition("@")
-    if not at or Path(text).expanduser().exists():
-        return [Recording(path, start, stop) for path in sources(source)]
-    if "," in text and not Path(place).expanduser().exists():  # several, each with frames of its own
-        return recordings([part.strip() for part in text.split(",") if part.strip()], start, stop)
-    if found := re.fullmatch(r"(\d*):(\d*)", stretch, re.ASCII):
-        first, last = int(found[1] or 0), int(found[2]) if found[2] else None
-        return [Recording(path, first, last) for path in sources(place)]
-    if Path(place).expanduser().exists():
-        raise InputError(
-            f"{text!r}: {stretch!r} is no stretch of frames; FILE@START:STOP takes whole numbers from 0, e.g. {place}@100:700"
-        )
-    return [Recording(path, start, stop) for path in sources(source)]
-
-
-def sources(source: Any) -> list[Path]:
-    """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or a list of them.
-
-    Raises InputError where nothing is found.
-    """
-    if isinstance(source, ListConfig | list | tuple):
-        found = [path for entry in source for path in sources(entry)]
-        return list(dict.fromkeys(found))
-    text = str(source)
-    path = Path(text).expanduser()
-    if path.is_dir():
-        files = sorted(entry for entry in path.rglob("*") if entry.suffix.lower() in READERS and entry.is_file())
-        # Folders of recordings hold READMEs and licences; a .txt is one of ours only where nothing else is.
-        recordings = [entry for entry in files if entry.suffix.lower() != ".txt"] or files
-        if not recordings:
-            raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
-        return recordings
-    if path.exists():
-        return [path]
-    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-    if matches:
-        return [entry for match in matches for entry in (sources(match) if match.is_dir() else [match])]
-    if "," in text:
-        return sources([part.strip() for part in text.split(",") if part.strip()])
-    if glob.has_magic(text):
-        raise InputError(f"no file matches {text!r}")
-    raise InputError(f"no file or folder {text!r} (source=synthetic needs none)")
+# --- retargeting ---
 
 
 def read_clips(config: DictConfig) -> tuple[list[Clip], list[Failure]]:
@@ -243,74 +210,77 @@ def read_clips(config: DictConfig) -> tuple[list[Clip], list[Failure]]:
 
     Raises InputError where none could be.
     """
-    gathered = gather(config)
+    gathered = gather(config, robots.load(config.robot.name))
     return gathered.clips, gathered.failures
 
 
-def gather(config: DictConfig) -> Gathered:
-    """Read and crop what source= names, and give every clip a name of its own.
+def motions_of(
+    gathered: Gathered, robot: Robot, retargeted: Callable[[], tuple[MotionSet, list[Failure]]]
+) -> tuple[MotionSet, list[Failure]]:
+    """All that was gathered as whole motions of the robot, in order, and what could not be.
 
-    Raises InputError where nothing could be read, or where source_rate_hz= is given and no recording takes it.
+    retargeted: gives those of the clips. Raises InputError where nothing fits.
     """
+    sets: list[MotionSet] = []
     failures: list[Failure] = []
-    found: list[tuple[Recording, Clip, dict[str, Any]]] = []
-    if str(config.source) == SYNTHETIC:
-        for clip in demo_clips():
-            found.append((Recording(Path(clip.name), config.start, config.stop), clip, {"scale": 1.0, "up": "z"}))
-    else:
-        options = {"scale": config.scale, "up": config.up, "licence": config.licence, "rate_hz": config.source_rate_hz}
-        given = {key: value for key, value in options.items() if value is not None}
-        chosen = recordings(config.source, config.start, config.stop)
-        if "rate_hz" in given and not any("rate_hz" in defaults_of(recording.path) for recording in chosen):
-            raise InputError(
-                f"source_rate_hz={config.source_rate_hz} is for keypoint files (.csv, .npz, .txt); "
-                f"{chosen[0].path} says its own rate (rate_hz= is that of the motions)"
-            )
-        for recording in chosen:
-            known = defaults_of(recording.path)
-            fitting = {key: value for key, value in given.items() if key in known or not known}
-            try:
-                found.append((recording, read(recording.path, **fitting), {**known, **fitting}))
-            except MissingOptions as error:
-                failures.append((str(recording.path), with_keys(recording.path, error)))
-            except (InputError, OSError) as error:
-                failures.append((str(recording.path), one_line(error)))
-    clips: list[Clip] = []
-    origins: dict[str, Origin] = {}
-    for recording, whole, used in found:
+    if gathered.clips:
         try:
-            clip = recording.crop(whole)
+            found, failures = retargeted()
+            sets.append(found)
         except InputError as error:
-            failures.append((str(recording.path), one_line(error)))
-            continue
-        name, count = clip.name, 2
-        while name in origins:  # the same file name in two folders
-            name, count = f"{clip.name}_{count}", count + 1
-        clips.append(dataclasses.replace(clip, name=name))
-        frames = (recording.start, recording.start + clip.num_frames)
-        scale, up = float(used["scale"]), str(used["up"])
-        origins[name] = Origin(name, str(recording.path), frames, clip.rate_hz, scale, up)
-    if not clips:
+            if not gathered.motions:
+                raise
+            failures = [(gathered.clips[0].name, one_line(error))]
+    if gathered.motions:
+        judge = Judge(robot)
+        judged = tuple(judge.judged(motion) for motion in gathered.motions)
+        sets.append(set_of(robot, judged, {"method": "as it came"}))
+    return merged(sets, gathered.origins), failures
+
+
+def set_of(robot: Robot, motions: Sequence[ReferenceMotion], provenance: Mapping[str, str]) -> MotionSet:
+    """Motions of the robot as a set."""
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions), provenance)
+
+
+def retarget_by_joints(
+    gathered: Gathered, robot: Robot, options: Mapping[str, Any], asf: str | None = None
+) -> tuple[MotionSet, list[Failure]]:
+    """People's joint angles carried over to OP3, behind a progress bar, and the recordings that could not be.
+
+    Raises InputError for a robot without OP3's joints, or where nothing fits.
+    """
+    mapper = Mapper(robot, JointOptions.given(options))
+    motions, failures = [], []
+    with progress_bar() as progress:
+        for clip in progress.track(gathered.clips, description="joints"):
+            origin = gathered.origins[clip.name]
+            path, (start, stop) = Path(origin.file), origin.frames
+            try:
+                if not has_joints(path):
+                    raise InputError(f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use method=points")
+                entry = None if path.suffix.lower() == ".amc" else gathered.entries[clip.name]
+                person = read_person(path, clip=entry, asf=asf, name=clip.name, start=start, stop=stop, licence=clip.licence)
+                motions.append(mapper.motion(person))
+            except InputError as error:
+                failures.append((origin.file, one_line(error)))
+    if not motions:
         report_failures(failures[1:])
         raise InputError(described(failures[0]))
-    return Gathered(clips, origins, failures)
+    return set_of(robot, motions, mapper.provenance), failures
 
 
-def defaults_of(path: Path) -> dict[str, Any]:
-    """The options of the reader for a file with their defaults; none for a file that has no reader."""
-    reader = READERS.get(path.suffix.lower())
-    parameters = inspect.signature(reader).parameters if reader else {}
-    return {name: entry.default for name, entry in parameters.items() if name != "path"}
-
-
-def with_keys(path: Path, error: MissingOptions) -> str:
-    """What a recording lacks, said with the keys of this command instead of the reader's options."""
-    if "names" in error.options:
-        return (
-            f"{path} does not name its keypoints; this command reads unnamed ones only in the dog set's layout of "
-            f"{len(DOG_NAMES)}; others: mocap_data.read(path, names=...) from Python"
-        )
-    return f"{path} does not say its rate; give source_rate_hz=, its frames per second"
+def progress_bar(*, quiet: bool = False) -> Progress:
+    """A bar on a terminal that goes when it is done, nothing elsewhere."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        transient=True,
+        disable=quiet or not sys.stderr.isatty(),
+    )
 
 
 def retarget_clips(
@@ -323,20 +293,33 @@ def retarget_clips(
 ) -> tuple[MotionSet, list[Failure]]:
     """All clips that fit the robot as motions, behind a progress bar, and those that do not.
 
+    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker offsets that the others share.
     files: of clips by name, for messages. Raises InputError where none fits.
     """
-    Options(**options)  # a bad option is no clip's fault: say so before any is looked at
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        transient=True,
-        disable=quiet or not sys.stderr.isatty(),
-    )
+    apart = {clip.name for clip in clips if misread(clip)}
+    both = [[clip for clip in clips if (clip.name in apart) == misread_ones] for misread_ones in (False, True)]
+    groups = [group for group in both if group]
+    sets, failures = [], []
+    for group in groups:
+        try:
+            found, more = _retarget_group(group, robot, options, quiet=quiet, files=files or {})
+            sets.append(found)
+            failures += more
+        except InputError as error:
+            if len(groups) == 1:
+                raise
+            failures.append(((files or {}).get(group[0].name, group[0].name), one_line(error)))
+    if not sets:
+        report_failures(failures[1:])
+        raise InputError(described(failures[0]))
+    return merged(sets, [clip.name for clip in clips]), failures
+
+
+def _retarget_group(
+    clips: Sequence[Clip], robot: Robot, options: dict[str, Any], *, quiet: bool, files: Mapping[str, str]
+) -> tuple[MotionSet, list[Failure]]:
     failures: list[Failure] = []
-    with progress:
+    with progress_bar(quiet=quiet) as progress:
         task = progress.add_task("marker offsets", total=len(clips))
 
         def tell(done: int, total: int, name: str) -> None:
@@ -352,7 +335,7 @@ def retarget_clips(
                     retarget(clip, robot, **{**options, "iterations": 1})
                     good.append(clip)
                 except InputError as error:
-                    failures.append(((files or {}).get(clip.name, clip.name), one_line(error)))
+                    failures.append((files.get(clip.name, clip.name), one_line(error)))
             if not failures:
                 raise
             if not good:
@@ -361,47 +344,222 @@ def retarget_clips(
             return retarget_many(good, robot, progress=tell, **options), failures
 
 
-def table_of(motion_set: MotionSet, doubtful: Collection[str] = ()) -> Table:
-    """Clips and their quality figures; the last row sums up (marker errors by root mean square over frames).
+def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
+    """The motions of several sets of one robot, in the order of their names. What their provenances share is kept; where they
+    differ, all values are."""
+    if len(sets) == 1:
+        return sets[0]
+    place = {name: i for i, name in enumerate(order)}
+    motions = sorted((motion for entry in sets for motion in entry.motions), key=lambda motion: place[motion.name])
+    keys = dict.fromkeys(key for entry in sets for key in entry.provenance)
+    values = {key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance)) for key in keys}
+    provenance = {key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()}
+    return dataclasses.replace(sets[0], motions=tuple(motions), provenance=provenance)
 
-    doubtful: names of motions to mark with "!".
+
+def uncleaned(motion_set: MotionSet) -> Cleaned:
+    """A set as it is, every figure in place."""
+    seconds = sum(motion.duration_s for motion in motion_set.motions)
+    return Cleaned(motion_set, (), seconds, seconds)
+
+
+def provenance_of(
+    cleaned: Cleaned, config: DictConfig, origins: Sequence[Origin], options: Mapping[str, Any], failures: Sequence[Failure]
+) -> dict[str, str]:
+    """How the dataset was made, as texts."""
+    kept = {motion.recording or motion.name for motion in cleaned.motions.motions}
+    return {
+        **cleaned.motions.provenance,
+        "npmp": npmp.__version__,
+        "source": str(config.source),
+        "recordings": json.dumps([dataclasses.asdict(origin) for origin in origins if origin.clip in kept]),
+        **{key: str(value) for key, value in options.items()},
+        "rate_hz": str(cleaned.motions.motions[0].rate_hz),
+        "seconds": json.dumps({"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}),
+        "dropped": json.dumps([dataclasses.asdict(entry) for entry in cleaned.dropped]),
+        "failures": json.dumps([described(failure) for failure in failures]),
+    }
+
+
+# --- judging ---
+
+
+def misread(clip: Clip) -> bool:
+    """Whether a clip looks as if its units or axes were read wrongly."""
+    return any(hint in doubt for doubt in implausible(clip) for hint in ("units?", "upside down", "up or down"))
+
+
+def doubts(motion: ReferenceMotion, clip: Clip | None, *, cleaned: bool = False) -> str:
+    """What makes a motion look misread, "looks wrong: RMS 864 cm (units? ...)", or hard for the robot; or nothing.
+
+    cleaned: what is merely hard for the robot is dropped, and listed there.
     """
-    table = Table(title=f"motions of {motion_set.robot}", title_justify="left", show_footer=len(motion_set.motions) > 1)
-    motions = motion_set.motions
-    weights = np.array([len(motion.qpos) / motion.rate_hz for motion in motions])
-    figures = {key: np.array([motion.quality[key] for motion in motions]) for key in QUALITY}
-    overall = f"{100 * overall_rms(motions):.2f}"
-    columns: list[tuple[str, list[str], str]] = [
-        ("seconds", [f"{value:.1f}" for value in weights], f"{weights.sum():.1f}"),
-        ("RMS marker\nerror cm", [f"{100 * value:.2f}" for value in figures["rms_marker_m"]], overall),
-        (
-            "foot slide\ncm/s",
-            [f"{100 * value:.2f}" for value in figures["foot_slide_mps"]],
-            f"{100 * np.average(figures['foot_slide_mps'], weights=weights):.2f}",
-        ),
-        (
-            "penetration\nmm",
-            [f"{1000 * value:.1f}" for value in figures["penetration_m"]],
-            f"{1000 * figures['penetration_m'].max():.1f}",
-        ),
-        (
-            "limit\nviolations",
-            [f"{value:g}" for value in figures["limit_violations"]],
-            f"{figures['limit_violations'].sum():g}",
-        ),
-    ]
-    table.add_column("clip", overflow="fold", footer="all")
-    for heading, _, footer in columns:
-        table.add_column(heading, justify="right", footer=footer)
-    for row, motion in enumerate(motions):
-        table.add_row(motion.name + (" !" if motion.name in doubtful else ""), *(values[row] for _, values, _ in columns))
+    error = motion.quality.get("rms_marker_m", 0.0)
+    violations = motion.quality.get("limit_violations", 0.0) + motion.quality.get("velocity_violations", 0.0)
+    found = [] if clip is None else implausible(clip)
+    if error <= MISREAD_RMS:  # then one that lies is one that lies, and no axis was mixed up
+        found = [doubt for doubt in found if not doubt.startswith("lies")]
+    wrong = any(hint in doubt for doubt in found for hint in ("units?", "axis?", "rate?"))
+    if error > MISREAD_RMS or (error > DOUBTFUL_RMS and not cleaned):
+        wrong |= error > MISREAD_RMS
+        hint = "units? scale=; axis? up=" if error > MISREAD_RMS else "sitting or lying? else units, scale=, or axis, up="
+        found.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
+    if violations > 0 and not cleaned:
+        found.append(f"{counted(int(violations), 'limit violation')} (too fast for the robot? else rate, source_rate_hz=)")
+    return f"{'looks wrong' if wrong else 'needs a look'}: {'; '.join(found)}" if found else ""
+
+
+# Of each column of the table: heading, key, factor, decimals, how motions are summed up in the last row.
+COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
+    ("RMS\ncm", "rms_marker_m", 100.0, 2, "rms"),
+    ("max\ncm", "max_marker_m", 100.0, 1, "max"),
+    ("slide\ncm/s", "foot_slide_mps", 100.0, 2, "mean"),
+    ("slid\n%", "foot_slide_share", 100.0, 1, "mean"),
+    ("sunk\nmm", "penetration_p99_m", 1000.0, 1, "max"),
+    ("float\nmm", "float_m", 1000.0, 1, "max"),
+    ("over\nlimit", "violations", 1.0, 0, "sum"),
+    ("self\n%", "self_collision_share", 100.0, 1, "mean"),
+    ("jerk\nrad/s3", "jerk_rms", 1.0, 0, "mean"),
+    ("legs\ndeg", "leg_orientation_deg", 1.0, 1, "mean"),
+)  # fmt: skip
+LEGEND = (
+    "Marker error, root mean square and largest; foot slide in stance and its share of steps above 5 cm/s; foot below the floor "
+    "and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; joint jerk."
+)
+
+
+def figure_of(motion: ReferenceMotion, key: str) -> float:
+    """A column's figure of a motion, NaN where it has none."""
+    if key == "violations":
+        return motion.quality.get("limit_violations", 0.0) + motion.quality.get("velocity_violations", 0.0)
+    return motion.quality.get(key, float("nan"))
+
+
+def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
+    """A column's figure over all motions: marker errors by root mean square over frames, means weighted by time."""
+    if how == "rms":
+        return overall_rms(motions)
+    values = np.array([figure_of(motion, key) for motion in motions])
+    known = np.isfinite(values)
+    if not known.any():
+        return float("nan")
+    if how == "mean":
+        return float(np.average(values[known], weights=np.array([motion.duration_s for motion in motions])[known]))
+    return float(values[known].max() if how == "max" else values[known].sum())
+
+
+def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -> Table:
+    """Motions and their figures, the worst of them where there are many; then medians, by kind of movement too, and all together.
+
+    Mirrors have the figures of what they mirror and are left out. doubtful: by name or recording, marked with "!".
+    """
+    originals = [motion for motion in motion_set.motions if not motion.mirror]
+    motions = originals or list(motion_set.motions)
+    shown = motions
+    title = f"motions of {motion_set.robot}"
+    if len(motions) > ROWS:
+        shown = sorted(motions, key=lambda motion: -trouble(motion.quality))[:WORST]
+        title += f": the worst {WORST} of {len(motions)}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("clip", overflow="fold", ratio=1, min_width=14)
+    columns = [column for column in COLUMNS if any(np.isfinite(figure_of(motion, column[1])) for motion in motions)]
+    for heading in ("s", *(heading for heading, *_ in columns)):
+        table.add_column(heading, justify="right", no_wrap=True)
+
+    def text(value: float, factor: float, decimals: int) -> str:
+        return f"{factor * value:.{decimals}f}" if np.isfinite(value) else "-"
+
+    for motion in shown:
+        mark = " !" if {motion.name, motion.recording} & set(doubtful or ()) else ""
+        figures = (text(figure_of(motion, key), factor, decimals) for _, key, factor, decimals, _ in columns)
+        table.add_row(motion.name + mark, f"{motion.duration_s:.1f}", *figures)
+    if len(motions) > 1:
+        table.add_section()
+        for name, group in groups_of(motions).items():
+            medians = (
+                text(float(np.nanmedian([figure_of(motion, key) for motion in group])), factor, decimals)
+                for _, key, factor, decimals, _ in columns
+            )
+            table.add_row(name, f"{np.median([motion.duration_s for motion in group]):.1f}", *medians)
+        sums = (text(summed_up(motions, key, how), factor, decimals) for _, key, factor, decimals, how in columns)
+        table.add_row("all", f"{sum(motion.duration_s for motion in motions):.1f}", *sums, style="bold")
     return table
 
 
-def report_failures(failures: Sequence[Failure]) -> None:
-    """Recordings left out, one line each, on stderr."""
-    for failure in failures:
-        print(f"npmp: left out: {described(failure)}", file=sys.stderr)
+def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
+    """Groups of motions to give medians of: all, and those of each kind of movement where there are several kinds."""
+    groups = {"median": list(motions)}
+    kinds = {kind: [motion for motion in motions if kind in kinds_of(motion)] for kind in KINDS}
+    found = {f"  {kind} ({len(group)})": group for kind, group in kinds.items() if group}
+    return groups | found if len(found) > 1 else groups
+
+
+def dropped_table(cleaned: Cleaned) -> Table:
+    """Seconds by reason."""
+    table = Table(title="dropped", title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("reason")
+    for heading in ("s", "%", "stretches", "recordings"):
+        table.add_column(heading, justify="right")
+    for reason, seconds in cleaned.dropped_s.items():
+        where = [entry.recording for entry in cleaned.dropped if entry.reason == reason]
+        share = 100.0 * seconds / max(cleaned.seconds_in, 1e-9)
+        table.add_row(reason, f"{seconds:.1f}", f"{share:.1f}", str(len(where)), str(len(set(where))))
+    return table
+
+
+def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
+    """The tables on the terminal."""
+    terminal.print(table_of(cleaned.motions, doubtful))
+    terminal.print(LEGEND, style="dim", highlight=False)
+    motions = cleaned.motions.motions
+    if was_cleaned:
+        if cleaned.dropped:
+            terminal.print(dropped_table(cleaned))
+        chunks, mirrors = sum(not m.mirror for m in motions), sum(bool(m.mirror) for m in motions)
+        lines = [f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in {counted(chunks, 'chunk')}"]
+        if mirrors:
+            lines.append(f"{counted(mirrors, 'mirror image')} of them")
+        held = sum(m.duration_s for m in motions if m.split == "validation")
+        if held:
+            lines.append(f"{held:.1f} s of all for validation")
+        terminal.print(", ".join(lines), highlight=False, soft_wrap=True)
+
+
+def write_report(
+    page: Path,
+    robot: Robot,
+    whole: MotionSet,
+    cleaned: Cleaned,
+    clips: Mapping[str, Clip],
+    doubtful: Mapping[str, str],
+    failures: Sequence[Failure],
+    seconds: float,
+    run: Run,
+    config: DictConfig,
+) -> None:
+    """The HTML report."""
+    from experiments.report import command_line, machine_summary, retarget_page, versions
+
+    retarget_page.build(
+        page,
+        retarget_page.RetargetReport(
+            robot=robot,
+            whole=whole,
+            cleaned=cleaned,
+            clips=clips,
+            doubts=doubtful,
+            failures=[described(failure) for failure in failures],
+            seconds=seconds,
+            replays=config.replays,
+            provenance={
+                "command": command_line(),
+                "dataset": str(run.out),
+                "versions": versions() | {"npmp": npmp.__version__},
+                "machine": machine_summary(),
+                "config": OmegaConf.to_container(config, resolve=True),
+            },
+        ),
+    )
 
 
 main = verb("retarget", run, out="file", torch=False, positional="source", devices=("cpu",))

@@ -87,7 +87,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         OmegaConf.create({**task, "command_range": command_range(config, skill, motions), "num_threads": run.threads}),
         at="task",
     )
-    walking = dataclasses.replace(walking, plant=plant_of(config.randomization, hold_of(skill)))
+    walking = dataclasses.replace(walking, plant=plant_of(config.get("randomization"), hold_of(skill)))
     env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking)
     trial = config.evaluation
     judge = Judge(

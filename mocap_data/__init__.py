@@ -2,7 +2,8 @@
 
 The layer below robots and learning: it imports neither a simulator nor torch.
 
-    read(path)       any supported recording (BVH, keypoint CSV, keypoint npz) as a `Clip`
+    read(path)       a recording (BVH, ASF/AMC, C3D, keypoint CSV and npz, DeepMimic JSON, dm_control's HDF5) as a `Clip`
+    read_all(path)   all its clips, where a file holds many
     Clip             world keypoints over time, metres, Z up
     ReferenceMotion  a motion already carried over to a robot
     MotionSet        the reference motions of one file; `write_motions`, `read_motions`
@@ -18,7 +19,7 @@ from mocap_data.errors import InputError
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
     from mocap_data.motion import ReferenceMotion
-    from mocap_data.readers import read
+    from mocap_data.readers import read, read_all
     from mocap_data.store import MotionSet, read_motions, write_motions
     from mocap_data.synthetic import demo_clips, dog_gait
 
@@ -30,6 +31,7 @@ __all__ = [
     "demo_clips",
     "dog_gait",
     "read",
+    "read_all",
     "read_motions",
     "write_motions",
 ]
@@ -41,6 +43,7 @@ _HOME = {
     "demo_clips": "mocap_data.synthetic",
     "dog_gait": "mocap_data.synthetic",
     "read": "mocap_data.readers",
+    "read_all": "mocap_data.readers",
     "read_motions": "mocap_data.store",
     "write_motions": "mocap_data.store",
 }

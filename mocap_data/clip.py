@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,20 @@ from scipy.interpolate import CubicSpline
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
 
+_CYCLE = -2
 
-@dataclass(frozen=True, eq=False)
+
+def _ancestor(parents: Sequence[int], child: int, among: Collection[int]) -> int:
+    """The nearest ancestor of `child` that is `among` some, -1 where there is none, _CYCLE where the way leads in a circle."""
+    at = parents[child]
+    for _ in range(len(parents)):
+        if at < 0 or at in among:
+            return at
+        at = parents[at]
+    return _CYCLE
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Clip:
     """Keypoints over time, as every reader returns them and every later stage takes them.
 
@@ -61,6 +73,12 @@ class Clip:
                 raise InputError(
                     f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}"
                 )
+            if any(_ancestor(self.parents, i, set()) == _CYCLE for i in range(count)):
+                raise InputError(f"clip {self.name!r}: parents lead in a circle")
+
+    def __repr__(self) -> str:
+        size = f"{self.num_frames} frames of {len(self.names)} keypoints at {self.rate_hz:g} Hz"
+        return f"<Clip {self.name!r}: {size}, from {self.source!r}>"
 
     @property
     def num_frames(self) -> int:
@@ -80,10 +98,17 @@ class Clip:
             raise unknown(f"keypoint (clip {self.name!r})", name, self.names) from None
 
     def select(self, names: Sequence[str]) -> Clip:
-        """The clip with only the keypoints `names`, in that order. Raises InputError for an unknown name."""
+        """The clip with only the keypoints `names`, in that order; each hangs from its nearest ancestor among them.
+
+        Raises InputError for an unknown or a repeated name, or none.
+        """
         columns = [self.index(name) for name in names]
-        positions = self.positions[:, columns]
-        return dataclasses.replace(self, positions=positions, names=tuple(names), parents=None)
+        parents = None
+        if self.parents is not None:
+            place = {column: i for i, column in enumerate(columns)}
+            nearest = [_ancestor(self.parents, column, set(columns)) for column in columns]
+            parents = tuple(place.get(column, -1) for column in nearest)
+        return dataclasses.replace(self, positions=self.positions[:, columns], names=tuple(names), parents=parents)
 
     def crop(self, start: int, stop: int | None = None) -> Clip:
         """Frames [start, stop), stop by default the end.

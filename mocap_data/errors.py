@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
+
 
 class InputError(ValueError):
     """Something the user gave is wrong: a file, a name, an option.
 
     The message is one line that says what was wrong, what was expected and what exists
-    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2.
+    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2. It stays one line of
+    readable length whatever was in the file: line breaks become spaces, and from a long one the middle is left out.
     """
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).splitlines())
+        if len(line) > MAX_MESSAGE:
+            line = f"{line[: MAX_MESSAGE * 3 // 4]} ... {line[-(MAX_MESSAGE // 4) :]}"
+        super().__init__(line)
 
 
 def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:

@@ -6,13 +6,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError
 
 SHAPES = {"qpos": "(T, nq)", "qvel": "(T, nv)", "body_pos": "(T, nbody, 3)", "body_quat": "(T, nbody, 4)"}
+
+Bools = NDArray[np.bool_]
 
 # Quaternions further than this from length 1 are not rounding but a mistake upstream.
 _UNIT_TOLERANCE = 1e-6
@@ -33,9 +37,16 @@ class ReferenceMotion:
     rate_hz: frames per second.
     source, licence: of the recording this was made from.
     quality: figures about the motion, such as rms_marker_m, foot_slide_mps, penetration_m, limit_violations.
+    contacts: (T, F) when each of the robot's feet stands, in the order of its foot_bodies; None when not known.
+    frame_quality: figures frame by frame, each (T,), such as marker_rms_m.
+    recording: key of the recording it was made from; chunks and mirrors of one share it. "" when not known.
+    start_s: where in the recording the first frame lies [s].
+    mirror: the mirrors it went through, joined by "+", such as "left_right+front_back"; "" for none.
+    split: "train", "validation", or "" when there is no such split.
+    weight: how often to sample it, per second of motion and relative to the others.
 
     Raises InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
-    of length 1, or a rate that is not positive.
+    of length 1, a rate that is not positive, or a weight that is negative.
     """
 
     name: str
@@ -47,13 +58,32 @@ class ReferenceMotion:
     source: str = "unknown"
     licence: str = "unknown"
     quality: Mapping[str, float] = field(default_factory=dict)
+    contacts: Bools | None = None
+    frame_quality: Mapping[str, Array] = field(default_factory=dict)
+    recording: str = ""
+    start_s: float = 0.0
+    mirror: str = ""
+    split: str = ""
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
         where = f"motion {self.name!r}:"
         for key, shape in SHAPES.items():
             set_field(self, key, read_only(getattr(self, key), shape=shape, what=f"{where} {key}"))
+        set_field(
+            self,
+            "frame_quality",
+            {
+                str(key): read_only(values, shape="(T,)", what=f"{where} frame_quality {key!r}")
+                for key, values in self.frame_quality.items()
+            },
+        )
         frames = {key: getattr(self, key).shape[0] for key in SHAPES}
+        frames |= {f"frame_quality {key!r}": len(values) for key, values in self.frame_quality.items()}
+        if self.contacts is not None:
+            set_field(self, "contacts", _read_only_bools(self.contacts, f"{where} contacts"))
+            frames["contacts"] = len(self.contacts)
         if len(set(frames.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in frames.items())
             raise InputError(f"{where} arrays differ in frames: {listed}")
@@ -73,6 +103,12 @@ class ReferenceMotion:
         set_field(self, "rate_hz", float(self.rate_hz))
         if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
             raise InputError(f"{where} rate {self.rate_hz} Hz is not positive")
+        set_field(self, "start_s", float(self.start_s))
+        if not math.isfinite(self.start_s):
+            raise InputError(f"{where} start_s {self.start_s} is not finite")
+        set_field(self, "weight", float(self.weight))
+        if not (math.isfinite(self.weight) and self.weight >= 0.0):
+            raise InputError(f"{where} weight {self.weight} must be finite and at least 0")
         set_field(self, "quality", {str(key): float(value) for key, value in self.quality.items()})
 
     @property
@@ -86,7 +122,7 @@ class ReferenceMotion:
         return self.num_frames / self.rate_hz
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
-        """Frames [start, stop), stop by default the end; the quality figures stay those of the whole.
+        """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
         Raises InputError unless 0 <= start < stop <= T.
         """
@@ -103,4 +139,20 @@ class ReferenceMotion:
             qvel=self.qvel[part],
             body_pos=self.body_pos[part],
             body_quat=self.body_quat[part],
+            contacts=None if self.contacts is None else self.contacts[part],
+            frame_quality={key: values[part] for key, values in self.frame_quality.items()},
+            start_s=self.start_s + start / self.rate_hz,
         )
+
+
+def _read_only_bools(values: Any, what: str) -> Bools:
+    """`values` as a read-only (T, F) array of truth values. Raises InputError for anything but those, 0 and 1."""
+    array = np.asarray(values)
+    if array.ndim != 2:
+        raise InputError(f"{what} has shape {array.shape}, expected (T, F)")
+    if array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all():
+        raise InputError(f"{what} must be truth values, or 0 and 1")
+    if array.dtype != np.bool_ or array.flags.writeable or array.base is not None:
+        array = array.astype(np.bool_, order="C")  # a copy of our own, as `read_only` makes
+        array.flags.writeable = False
+    return array

@@ -1,15 +1,19 @@
 """The file of reference motions, where the two pipelines of the project meet: HDF5, versioned.
 
-Layout (schema "npmp-motion", version 1):
+Layout (schema "npmp-motion", version 2):
 
     /                attributes schema, version, robot, model_sha256, joint_names, body_names;
                      provenance: a JSON object of strings, how the file was made (optional)
-    /CLIP            attributes rate_hz, source, licence, and every quality figure under its own name
+    /CLIP            attributes rate_hz, source, licence, recording, start_s, mirror, split, weight,
+                     and every quality figure under its own name
     /CLIP/qpos       (T, nq)         float64, MuJoCo's order and conventions; see `ReferenceMotion`
     /CLIP/qvel       (T, nv)
     /CLIP/body_pos   (T, nbody, 3)   every body but the world, in the order of body_names
     /CLIP/body_quat  (T, nbody, 4)   w, x, y, z
+    /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
+    /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
 
+Version 1, which is still read, has no contacts, no frame_quality and only the first three attributes.
 Arrays are compressed without loss and carry checksums, so a damaged file is noticed when it is read.
 Clips keep the order they were written in. The same motions give the same bytes.
 """
@@ -20,7 +24,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +36,14 @@ from mocap_data.files import atomic_path
 from mocap_data.motion import SHAPES, ReferenceMotion
 
 SCHEMA = "npmp-motion"
-VERSION = 1
+VERSION = 2
 
-_CLIP_ATTRIBUTES = ("rate_hz", "source", "licence")
+# Each a field of ReferenceMotion; the second ones came with version 2.
+_CLIP_ATTRIBUTES = {"rate_hz": float, "source": str, "licence": str}
+_CLIP_ATTRIBUTES_2 = {"recording": str, "start_s": float, "mirror": str, "split": str, "weight": float}
+# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size that memory does not mind.
+_CHUNK_BYTES = 4 << 20
+_FIXED = (*_CLIP_ATTRIBUTES, *_CLIP_ATTRIBUTES_2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +103,32 @@ class MotionSet:
                 return motion
         raise unknown("motion", name, self.names)
 
+    def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
+        """The set with only the motions `names`, in that order, or those of one `split`, or both; None takes all.
+
+        Raises InputError for an unknown name or split, and when no motion is left.
+        """
+        chosen = self.motions if names is None else tuple(self[name] for name in names)
+        if split is not None:
+            splits = sorted({motion.split for motion in self.motions if motion.split})
+            if split not in splits:
+                raise InputError(
+                    f"no motion is of split {split!r}; there are: {', '.join(splits)}"
+                    if splits
+                    else f"no motion is of split {split!r}: the motions were not split into train and validation"
+                )
+            chosen = tuple(motion for motion in chosen if motion.split == split)
+        if not chosen:
+            raise InputError("no motion is left: nothing, or nothing of that split, was asked for")
+        return replace(self, motions=chosen)
+
 
 @dataclass(frozen=True)
 class MotionSummary:
-    """What a motion file says about one clip, without its arrays."""
+    """What a motion file says about one clip, without its arrays; the fields are those of `ReferenceMotion`.
+
+    num_feet: of its contacts; 0 when it has none. frame_figures: the names in its frame_quality.
+    """
 
     name: str
     num_frames: int
@@ -105,6 +136,18 @@ class MotionSummary:
     source: str
     licence: str
     quality: Mapping[str, float]
+    recording: str = ""
+    start_s: float = 0.0
+    mirror: str = ""
+    split: str = ""
+    weight: float = 1.0
+    num_feet: int = 0
+    frame_figures: tuple[str, ...] = ()
+
+    @property
+    def duration_s(self) -> float:
+        """Frames / rate [s]."""
+        return self.num_frames / self.rate_hz
 
 
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
@@ -116,11 +159,14 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     if not motion_set.motions:
         raise InputError(f"{path}: refusing to write a motion file without motions")
     for motion in motion_set.motions:
-        taken = sorted(set(motion.quality) & set(_CLIP_ATTRIBUTES))
+        taken = sorted(set(motion.quality) & set(_FIXED))
         if taken:
             raise InputError(
                 f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
             )
+        odd = [key for key in motion.frame_quality if not key or "/" in key or key in (".", "..")]
+        if odd:
+            raise InputError(f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file")
     text = h5py.string_dtype("utf-8")
     with atomic_path(path) as temporary, h5py.File(temporary, "w", track_order=True) as file:
         file.attrs["schema"] = SCHEMA
@@ -132,21 +178,32 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
         file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
         for motion in motion_set.motions:
             group = file.create_group(motion.name)
-            group.attrs["rate_hz"] = motion.rate_hz
-            group.attrs["source"] = motion.source
-            group.attrs["licence"] = motion.licence
+            for key in _FIXED:
+                group.attrs[key] = getattr(motion, key)
             for key, value in motion.quality.items():
                 group.attrs[key] = value
             for key in SHAPES:
-                group.create_dataset(
-                    key,
-                    data=getattr(motion, key),
-                    compression="gzip",
-                    compression_opts=1,  # higher levels cost seconds and save little on motion
-                    shuffle=True,
-                    fletcher32=True,
-                    track_times=False,
-                )
+                _write_array(group, key, getattr(motion, key))
+            if motion.contacts is not None:
+                _write_array(group, "contacts", motion.contacts.view(np.uint8))
+            if motion.frame_quality:
+                figures = group.create_group("frame_quality")
+                for key, values in motion.frame_quality.items():
+                    _write_array(figures, key, values)
+
+
+def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
+    rows = max(1, _CHUNK_BYTES // max(1, values[:1].nbytes))
+    group.create_dataset(
+        key,
+        data=values,
+        chunks=(min(len(values), rows), *values.shape[1:]),
+        compression="gzip",
+        compression_opts=1,  # higher levels cost seconds and save little on motion
+        shuffle=True,
+        fletcher32=True,
+        track_times=False,
+    )
 
 
 def read_motions(
@@ -204,14 +261,15 @@ def summarize_motions(path: str | os.PathLike[str]) -> tuple[MotionSummary, ...]
     with _open(path) as file:
         for name in file:
             group = _group(path, file, name)
+            contacts = _contacts(path, group, name)
             summaries.append(
                 MotionSummary(
-                    name,
-                    int(_dataset(path, group, name, "qpos").shape[0]),
-                    _attribute(path, group, "rate_hz", float),
-                    _attribute(path, group, "source", str),
-                    _attribute(path, group, "licence", str),
-                    _quality(group),
+                    name=name,
+                    num_frames=int(_dataset(path, group, name, "qpos").shape[0]),
+                    quality=_quality(group),
+                    num_feet=0 if contacts is None else int(contacts.shape[1]),
+                    frame_figures=tuple(_frame_figures(path, group, name)),
+                    **_fixed_attributes(path, file, group),
                 )
             )
     return tuple(summaries)
@@ -280,12 +338,36 @@ def _provenance(path: Any, file: h5py.File) -> dict[str, str]:
         raise InputError(f"{path}: attribute 'provenance' is not a JSON object") from None
 
 
+def _fixed_attributes(path: Any, file: h5py.File, group: h5py.Group) -> dict[str, Any]:
+    """The attributes that every clip of the file's version has."""
+    wanted = _CLIP_ATTRIBUTES | (_CLIP_ATTRIBUTES_2 if file.attrs["version"] >= 2 else {})
+    return {key: _attribute(path, group, key, kind) for key, kind in wanted.items()}
+
+
+def _contacts(path: Any, group: h5py.Group, name: str) -> h5py.Dataset | None:
+    """The contacts (T, F), if the clip has any."""
+    if "contacts" not in group:
+        return None
+    dataset = group["contacts"]
+    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 2:
+        raise InputError(f"{path}, clip {name!r}: contacts is no array (T, F)")
+    return dataset
+
+
+def _frame_figures(path: Any, group: h5py.Group, name: str) -> dict[str, h5py.Dataset]:
+    """The figures of frames, if the clip has any."""
+    figures = group.get("frame_quality", {})
+    if not isinstance(figures, (dict, h5py.Group)):
+        raise InputError(f"{path}, clip {name!r}: frame_quality is no group of arrays")
+    return {key: _dataset(path, figures, name, key) for key in figures}
+
+
 def _quality(group: h5py.Group) -> dict[str, float]:
     """Every numeric attribute that is not a fixed one."""
     return {
         key: float(value)
         for key, value in group.attrs.items()
-        if key not in _CLIP_ATTRIBUTES and np.ndim(value) == 0 and isinstance(value, (int, float, np.number))
+        if key not in _FIXED and np.ndim(value) == 0 and isinstance(value, (int, float, np.number))
     }
 
 
@@ -309,26 +391,33 @@ def _dataset(path: Any, group: h5py.Group, name: str, key: str) -> h5py.Dataset:
 
 def _read_motion(path: Any, file: h5py.File, name: str) -> ReferenceMotion:
     group = _group(path, file, name)
-    arrays = {}
-    for key in SHAPES:
-        try:
-            arrays[key] = _dataset(path, group, name, key)[...]
-        except OSError as error:
-            raise InputError(f"{path}, clip {name!r}: {key} is damaged ({error})") from None
-        arrays[key].flags.writeable = False  # ours alone: saves ReferenceMotion a copy
+    arrays: dict[str, Any] = {key: _values(path, name, _dataset(path, group, name, key)) for key in SHAPES}
+    contacts = _contacts(path, group, name)
+    figures = _frame_figures(path, group, name)
     try:
         return ReferenceMotion(
             name=name,
-            rate_hz=_attribute(path, group, "rate_hz", float),
-            source=_attribute(path, group, "source", str),
-            licence=_attribute(path, group, "licence", str),
             quality=_quality(group),
+            contacts=None if contacts is None else _values(path, name, contacts),
+            frame_quality={key: _values(path, name, dataset) for key, dataset in figures.items()},
+            **_fixed_attributes(path, file, group),
             **arrays,
         )
     except InputError as error:
         if str(error).startswith(str(path)):
             raise
         raise InputError(f"{path}: {error}") from None
+
+
+def _values(path: Any, name: str, dataset: h5py.Dataset) -> np.ndarray:
+    """All of a dataset, read-only."""
+    try:
+        values: np.ndarray = dataset[...]
+    except OSError as error:
+        key = dataset.name.removeprefix(f"/{name}/")
+        raise InputError(f"{path}, clip {name!r}: {key} is damaged ({error})") from None
+    values.flags.writeable = False  # ours alone: saves ReferenceMotion a copy
+    return values
 
 
 def _require_same(path: Any, kind: str, found: tuple[str, ...], expected: tuple[str, ...]) -> None:

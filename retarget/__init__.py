@@ -3,8 +3,24 @@
 retarget(clip, robot)            one clip -> ReferenceMotion
 retarget_many(clips, robot)      many clips, offsets shared -> MotionSet
 estimate_offsets(clips, robot)   the marker offsets alone
+clean(motion_set, robot)         a training set: filters, chunks, mirrors, split, weights -> Cleaned
+Judge(robot)                     the quality figures of any motion of the robot
 """
 
-from retarget.pipeline import Options, estimate_offsets, retarget, retarget_many
+from retarget.cleaning import Cleaned, Cleaner, CleanOptions, Dropped, clean
+from retarget.options import Options
+from retarget.pipeline import estimate_offsets, retarget, retarget_many
+from retarget.quality import Judge
 
-__all__ = ["Options", "estimate_offsets", "retarget", "retarget_many"]
+__all__ = [
+    "CleanOptions",
+    "Cleaned",
+    "Cleaner",
+    "Dropped",
+    "Judge",
+    "Options",
+    "clean",
+    "estimate_offsets",
+    "retarget",
+    "retarget_many",
+]

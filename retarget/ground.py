@@ -22,6 +22,9 @@ Bools = NDArray[np.bool_]
 STANCE_SPEED = 0.35  # [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
 STANCE_HEIGHT = 0.05  # [m] above the foot's own standing height; a paw held still in the air does not stand
 STANCE_TIME = 0.05  # [s] shorter stances are noise
+_SLOPE_PATH = 1.5  # [m] feet that went less far tell no slope
+_SLOPE_SCATTER = 0.01  # [m] of the heights of standing feet
+_SLOPES = (0.006, 0.06)  # no slope, and more than any floor has
 PIN_REACH = (
     0.08  # [m] a stance whose foot wanders further is not pinned to one place (a shuffling or sliding foot)
 )
@@ -39,20 +42,20 @@ def horizontal_speed(feet: Array, rate_hz: float) -> Array:
     return speed
 
 
-def stance(feet: Array, rate_hz: float) -> Bools:
+def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Bools:
     """When feet (T, F, 3) stand, (T, F): slow, near that foot's standing height, for more than a moment.
 
-    Gaps and stances shorter than STANCE_TIME are closed and dropped.
+    Gaps and stances shorter than STANCE_TIME are closed and dropped. height: above the standing height [m].
     """
     slow = horizontal_speed(feet, rate_hz) < STANCE_SPEED
     shortest = max(1, round(STANCE_TIME * rate_hz))
     out = np.zeros(slow.shape, dtype=bool)
     for foot in range(feet.shape[1]):
-        height = feet[:, foot, 2]
+        above = feet[:, foot, 2]
         if not slow[:, foot].any():
             continue
         # The low quarter of slow heights: sits in the stances even when a clip holds a paw up for a while.
-        mask = slow[:, foot] & (height < np.percentile(height[slow[:, foot]], 25) + STANCE_HEIGHT)
+        mask = slow[:, foot] & (above < np.percentile(above[slow[:, foot]], 25) + height)
         for wanted in (False, True):  # first close short gaps, then drop short stances
             for start, stop in runs(mask == wanted):
                 if stop - start < shortest and start > 0 and stop < len(mask):
@@ -72,6 +75,52 @@ def floor_height(feet: Array, standing: Bools) -> float:
         if standing[:, foot].any()
     ]
     return float(np.mean(heights)) if heights else float(np.percentile(feet[..., 2], 2))
+
+
+def floor_slope(feet: Array, rate_hz: float) -> Array:
+    """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero where it is level or cannot be told.
+
+    Some capture volumes were levelled badly (the CMU walks climb 8 cm in 4 m). A plane is fitted to the slow feet,
+    each at a height of its own, robustly: a platform, or a paw held up, is no slope.
+    """
+    slow = horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED
+    frame, foot = np.nonzero(slow)
+    level = np.zeros(2)
+    if len(frame) < 4 * feet.shape[1]:
+        return level
+    places = feet[frame, foot]
+    if np.linalg.norm(np.ptp(places[:, :2], axis=0)) < _SLOPE_PATH:
+        return level
+    flat = places[:, :2] - places[:, :2].mean(axis=0)
+    own = np.eye(feet.shape[1])[foot]
+    own = own[:, own.any(axis=0)]
+
+    def fit(columns: Array, pull: Array) -> tuple[Array, Array]:
+        weight = np.ones(len(places))
+        for _ in range(20):
+            normal = columns.T @ (weight[:, None] * columns) + np.diag(pull)
+            solution = np.linalg.solve(normal, columns.T @ (weight * places[:, 2]))
+            off = places[:, 2] - columns @ solution
+            weight = 1.0 / (1.0 + np.square(off / _SLOPE_SCATTER))
+        return np.asarray(solution), np.asarray(np.abs(off) / _SLOPE_SCATTER)
+
+    none = np.full(own.shape[1], 1e-9)
+    _, off_level = fit(own, none)
+    # The pull keeps directions level in which the feet hardly went.
+    solution, off = fit(np.concatenate((flat, own), axis=1), np.append(np.full(2, 0.01 * len(places)), none))
+    slope: Array = solution[:2]
+    size = float(np.linalg.norm(slope))
+    better = np.log1p(np.square(off)).mean() < 0.8 * np.log1p(np.square(off_level)).mean()
+    return slope if _SLOPES[0] < size < _SLOPES[1] and better and (off < 2.0).mean() > 0.75 else level
+
+
+def level_turn(slope: Array) -> Array:
+    """The rotation matrix (3, 3) that makes a floor of `slope` (2,) level."""
+    normal = np.array([-slope[0], -slope[1], 1.0])
+    normal /= np.linalg.norm(normal)
+    axis = np.cross(normal, [0.0, 0.0, 1.0])
+    skew = np.array([[0.0, -axis[2], axis[1]], [axis[2], 0.0, -axis[0]], [-axis[1], axis[0], 0.0]])
+    return np.asarray(np.eye(3) + skew + skew @ skew / (1.0 + normal[2]))
 
 
 def hold(values: Array, standing: Bools, goal: float | None = None, reach: float | None = None) -> Array:
@@ -100,11 +149,11 @@ def hold(values: Array, standing: Bools, goal: float | None = None, reach: float
     return values + correction
 
 
-def plant(feet: Array, standing: Bools) -> Array:
-    """Feet (T, F, 3) that stand still at height 0 and never go below it; swings follow smoothly."""
+def plant(feet: Array, standing: Bools, *, reach: float = PIN_REACH) -> Array:
+    """Feet (T, F, 3) that stand still at height 0 and never go below it; swings follow smoothly. reach: see `hold`."""
     out = feet.copy()
     for foot in range(feet.shape[1]):
-        out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], reach=PIN_REACH)
+        out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], reach=reach)
         out[:, foot, 2:] = np.maximum(hold(feet[:, foot, 2:], standing[:, foot], goal=0.0), 0.0)
     return out
 

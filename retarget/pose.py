@@ -18,8 +18,9 @@ translation in the world frame (3), root rotation vector in the root's frame (3)
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -27,13 +28,12 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
+from retarget import batch
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-_CHUNK = (
-    256  # frames solved together: the Jacobians of a chunk (256 x 27 x 18 doubles, 1 MB) stay in the cache
-)
+_CHUNK = 4096  # frames solved together: long enough for the cost of a call to vanish, short enough for the cache
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,12 @@ def positions_of(points: Points, position: Array, rotation: Array) -> Array:
     return position[:, points.body] + _apply(rotation[:, points.body], points.local)
 
 
+def heights_of(points: Points, position: Array, rotation: Array) -> Array:
+    """World heights (T, M) [m] of `points`."""
+    along = np.einsum("tmj,mj->tm", rotation[:, points.body, 2], points.local)
+    return np.asarray(position[:, points.body, 2] + along)
+
+
 def jacobian_of(tree: Tree, points: Points, position: Array, rotation: Array, world: Array) -> Array:
     """Derivative (T, M, 3, V) of the points' world positions `world` (T, M, 3) by a tangent step.
 
@@ -218,12 +224,22 @@ class Problem:
 
     tree: Tree
     points: Points
-    stand: Array  # (J,) [rad]
+    stand: Array  # (J,), or (T, J) where it differs from frame to frame [rad]
     lower: Array  # (J,) [rad]
     upper: Array  # (J,) [rad]
-    regularization: float = 0.01  # eq. 8 [m^2 / rad^2]
-    weight: Array | None = None  # (M,), all 1 when None (eq. 8)
+    regularization: float | Array = 0.01  # eq. 8 [m^2 / rad^2]; a number or one per joint (J,)
+    weight: Array | None = None  # (M,) or (T, M), all 1 when None (eq. 8)
     hold_root: bool = False  # solve for the joints only
+
+    def of(self, frames: Index | slice) -> Problem:
+        """The problem of some of the frames."""
+        stand = self.stand if self.stand.ndim == 1 else self.stand[frames]
+        weight = self.weight if self.weight is None or self.weight.ndim == 1 else self.weight[frames]
+        return replace(self, stand=stand, weight=weight)
+
+    def home(self, frames: Index | slice) -> Array:
+        """The joints (J,) or (T, J) that the regularizer pulls some of the frames to."""
+        return self.stand if self.stand.ndim == 1 else self.stand[frames]
 
 
 @dataclass(frozen=True)
@@ -253,30 +269,98 @@ def solve_poses(
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for `targets` (T, M, 3) [m], from initial poses `start`.
 
-    Levenberg-Marquardt, all frames of a chunk at once; a frame leaves when its step falls below `tolerance`
-    [m or rad]. Joint bounds are kept by projection inside the iteration: a joint at its bound whose
-    gradient points outward is held, the others solve without it. threads: chunks solved at a time; the
-    machine's cores (at most 8) when None. The result does not depend on it.
+    Levenberg-Marquardt, all frames of a chunk at once (see `retarget.batch`); a frame leaves when its step
+    falls below `tolerance` [m or rad]. Joint bounds are kept by projection inside the iteration: a joint at
+    its bound whose gradient points outward is held, the others solve without it. threads: chunks solved at a
+    time; the machine's cores (at most 8) when None. The result does not depend on it.
     """
     start = start.copy()
     start[:, 7:] = np.clip(start[:, 7:], problem.lower, problem.upper)
+    return _by_chunks(problem, targets, start, iterations, tolerance, threads)
+
+
+def solve_track(
+    problem: Problem,
+    targets: Array,
+    *,
+    iterations: int = 30,
+    tolerance: float = 1e-4,
+    stride: int = 6,
+    starts: Sequence[int] = (0,),
+    threads: int | None = None,
+) -> Array:
+    """Poses (T, 7 + J) that minimise eq. 8 for the markers of a track, `targets` (T, M, 3) [m], cold start.
+
+    Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose; the
+    others start between their solved neighbours, where a step or two is enough. starts: the first frames of
+    several tracks, one after the other in `targets`, solved together. Other arguments as of `solve_poses`.
+    Raises InputError where the trunk's markers give no root (see `fit_root`).
+    """
+    frames = len(targets)
+    stops = [*starts[1:], frames]
+    coarse = np.unique(
+        np.concatenate([np.append(np.arange(a, b, stride), b - 1) for a, b in zip(starts, stops, strict=True)])
+    )
+    sparse = fit_root(problem.points, targets[coarse], problem.home(coarse))
+    sparse[:, 7:] = np.clip(sparse[:, 7:], problem.lower, problem.upper)
+    sparse = _by_chunks(problem.of(coarse), targets[coarse], sparse, iterations, tolerance, threads)
+    if len(coarse) == frames:
+        return sparse
+    start = between(sparse, coarse, frames)
+    return _by_chunks(problem, targets, start, iterations, tolerance, threads)
+
+
+def between(sparse: Array, frames: Index, count: int) -> Array:
+    """Poses (count, 7 + J) from those of some `frames` (K,), linear in between; quaternions renormalized."""
+    known = sparse.copy()
+    known[:, 3:7] = rotations.make_continuous(known[:, 3:7])
+    after = np.clip(np.searchsorted(frames, np.arange(count)), 1, len(frames) - 1)
+    share = (np.arange(count) - frames[after - 1]) / (frames[after] - frames[after - 1])
+    out: Array = known[after - 1] + share[:, None] * (known[after] - known[after - 1])
+    out[:, 3:7] /= np.linalg.norm(out[:, 3:7], axis=1, keepdims=True)
+    return out
+
+
+def _by_chunks(
+    problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float, threads: int | None
+) -> Array:
     if threads is None:
         threads = min(os.cpu_count() or 1, 8)
-    pieces = [slice(i, i + _CHUNK) for i in range(0, len(targets), _CHUNK)]
+    joints = problem.tree.num_joints
+    counts = None if problem.weight is None else np.any(problem.weight.reshape(-1, targets.shape[1]) != 0.0, axis=0)
+    plan = batch.plan_of(problem.tree, problem.points, counts)
+    pull = np.broadcast_to(np.asarray(problem.regularization, dtype=np.float64), (joints,))[:, None]
+    pieces = -(-len(targets) // _CHUNK) if len(targets) > _CHUNK else 1 + (len(targets) > _CHUNK // 2)
+    edges = np.linspace(0, len(targets), pieces + 1).round().astype(np.intp)  # chunks of about one size
+    out = np.empty_like(start)
 
-    def work(piece: slice) -> Array:
-        return _solve_chunk(problem, targets[piece], start[piece], iterations, tolerance)
+    def work(k: int) -> None:
+        piece = slice(int(edges[k]), int(edges[k + 1]))
+        weight, home = problem.weight, problem.stand
+        if weight is not None:
+            weight = weight[:, None] if weight.ndim == 1 else np.ascontiguousarray(weight[piece].T)
+        home = home[:, None] if home.ndim == 1 else np.ascontiguousarray(home[piece].T)
+        target = np.ascontiguousarray(targets[piece].transpose(1, 2, 0))
+        goal = batch.Goal(target, weight, home, pull, problem.lower[:, None], problem.upper[:, None])
+        pose = np.ascontiguousarray(start[piece].T)
+        free = not problem.hold_root
+        out[piece] = batch.solve(
+            plan, goal, pose, iterations=iterations, tolerance=tolerance, free_root=free
+        ).T
 
-    if threads > 1 and len(pieces) > 1:
+    if threads > 1 and pieces > 1:
         with ThreadPoolExecutor(threads) as pool:
-            return np.concatenate(list(pool.map(work, pieces)))
-    return np.concatenate([work(piece) for piece in pieces])
+            list(pool.map(work, range(pieces)))
+    else:
+        for k in range(pieces):
+            work(k)
+    return out
 
 
 def fit_root(points: Points, targets: Array, stand: Array) -> Array:
     """Initial poses (T, 7 + J): the root that best carries the trunk's points to their targets (Kabsch).
 
-    The joints stand at `stand` (J,). Only points on body 0 count; there must be three that are not on a line.
+    The joints stand at `stand`, (J,) or (T, J). Only points on body 0 count; there must be three that are not on a line.
     """
     trunk = np.flatnonzero(points.body == 0)
     local = points.local[trunk]
@@ -292,55 +376,11 @@ def fit_root(points: Points, targets: Array, stand: Array) -> Array:
     sign = np.linalg.det(left @ right)
     right[:, 2] *= sign[:, None]  # a rotation, not a reflection
     rotation = (left @ right).transpose(0, 2, 1)
-    qpos = np.empty((len(targets), 7 + len(stand)))
+    qpos = np.empty((len(targets), 7 + stand.shape[-1]))
     qpos[:, :3] = middle - rotation @ local.mean(axis=0)
     qpos[:, 3:7] = rotations.from_matrix(rotation)
     qpos[:, 7:] = stand
     return qpos
-
-
-def _solve_chunk(problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float) -> Array:
-    solution = start.copy()
-    alive = np.arange(len(start))
-    qpos = start
-    position, rotation = forward(problem.tree, qpos)
-    cost = _cost(problem, qpos, targets, position, rotation)
-    damping = np.full(len(start), 1e-6)
-    free = 6 if problem.hold_root else 0
-    for _ in range(iterations):
-        system = _linearize(problem, qpos, targets, position, rotation)
-        hessian, gradient = _hold_bounds(problem, qpos, system.hessian, system.gradient)
-        diagonal = np.einsum("tii->ti", hessian)  # a view: what is added to it goes into the matrices
-        diagonal += damping[:, None] * np.maximum(diagonal, 1e-3)
-        step = np.zeros_like(gradient)
-        step[:, free:] = -np.linalg.solve(hessian[:, free:, free:], gradient[:, free:, None])[..., 0]
-        trial = integrate(qpos, step)
-        trial[:, 7:] = np.clip(trial[:, 7:], problem.lower, problem.upper)
-        trial_position, trial_rotation = forward(problem.tree, trial)
-        trial_cost = _cost(problem, trial, targets, trial_position, trial_rotation)
-        better = trial_cost <= cost * (1.0 + 1e-12)
-        keep = better[:, None]
-        qpos = np.where(keep, trial, qpos)
-        position = np.where(keep[..., None], trial_position, position)
-        rotation = np.where(keep[..., None, None], trial_rotation, rotation)
-        cost = np.where(better, trial_cost, cost)
-        damping = np.where(better, damping * 0.1, np.maximum(damping * 10.0, 1e-4))
-        solution[alive] = qpos
-        # A frame is done when its step is small, or when no damped step helps any more (round-off at the
-        # minimum).
-        going = (np.abs(step).max(axis=1) > tolerance) & (damping < 1e6)
-        if not going.any():
-            break
-        if not going.all():
-            alive, targets, qpos, cost, damping = (
-                alive[going],
-                targets[going],
-                qpos[going],
-                cost[going],
-                damping[going],
-            )
-            position, rotation = position[going], rotation[going]
-    return solution
 
 
 def _linearize(problem: Problem, qpos: Array, targets: Array, position: Array, rotation: Array) -> Linearized:
@@ -350,8 +390,8 @@ def _linearize(problem: Problem, qpos: Array, targets: Array, position: Array, r
     jacobian = jacobian_of(problem.tree, problem.points, position, rotation, world)
     if problem.weight is not None:
         root = np.sqrt(problem.weight)
-        residual = residual * root[:, None]
-        jacobian *= root[:, None, None]
+        residual = residual * root[..., None]
+        jacobian *= root[..., None, None]
     flat = jacobian.reshape(frames, -1, jacobian.shape[-1])
     residual = residual.reshape(frames, -1)
     transposed = flat.transpose(0, 2, 1)
@@ -361,28 +401,6 @@ def _linearize(problem: Problem, qpos: Array, targets: Array, position: Array, r
     hessian[:, joints, joints] += problem.regularization
     gradient[:, 6:] += problem.regularization * (qpos[:, 7:] - problem.stand)
     return Linearized(residual, flat, hessian, gradient)
-
-
-def _cost(problem: Problem, qpos: Array, targets: Array, position: Array, rotation: Array) -> Array:
-    squares = np.square(positions_of(problem.points, position, rotation) - targets).sum(axis=-1)
-    if problem.weight is not None:
-        squares = squares * problem.weight
-    return squares.sum(axis=-1) + problem.regularization * np.square(qpos[:, 7:] - problem.stand).sum(axis=-1)
-
-
-def _hold_bounds(problem: Problem, qpos: Array, hessian: Array, gradient: Array) -> tuple[Array, Array]:
-    """Take joints pressed against a bound out of the equations: identity rows, zero gradient."""
-    joints = qpos[:, 7:]
-    held = ((joints <= problem.lower) & (gradient[:, 6:] > 0)) | (
-        (joints >= problem.upper) & (gradient[:, 6:] < 0)
-    )
-    if held.any():
-        frame, joint = np.nonzero(held)
-        hessian[frame, 6 + joint, :] = 0.0
-        hessian[frame, :, 6 + joint] = 0.0
-        hessian[frame, 6 + joint, 6 + joint] = 1.0
-        gradient[frame, 6 + joint] = 0.0
-    return hessian, gradient
 
 
 def _apply(rotation: Array, vector: Array) -> Array:

@@ -1,14 +1,108 @@
-"""Figures that say how good a retargeted motion is. Shapes: T frames, F feet, J joints, M markers."""
+"""Figures that say how good a motion of a robot is, from the motion alone: retargeted, mirrored, cut or someone else's.
+
+Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z = 0, SI units.
+
+rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square, largest [m]
+foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
+foot_slide_share            share of their steps from frame to frame that are faster than SLIDING
+penetration_m               greatest depth of a contact point below the floor [m]
+penetration_p99_m           99th percentile over frames of the deepest contact point's depth [m]
+float_m                     99th percentile of the height of standing feet's contact points above the floor [m]:
+                            a hovering foot, or a sole that stands on its edge
+body_penetration_m          greatest depth below the floor of anything but the feet [m]
+limit_violations            number of (frame, joint) pairs beyond the position limits
+velocity_violations         number of (frame, joint) pairs beyond the velocity limits
+self_collision_share        share of frames in which the robot's parts are deeper than TOUCHING in each other
+jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
+leg_orientation_deg         median angle between the robot's thighs and shanks and the person's [deg] (people by joints)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.motion import ReferenceMotion
-from retarget.ground import Bools, horizontal_speed
+from npmp.robots import Robot
+from retarget.ground import Bools, stance
+from retarget.self_collision import SelfCollision
+
+SLIDING = 0.05  # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
+TOUCHING = 0.001  # [m] shallower contacts of the robot with itself are its models' roundness
+_TOLERANCE = 1e-9  # of limits: a joint at its bound is within it
+
+# What is bad of each figure: of a set, the worst motions are those that exceed one of these most.
+BAD = {
+    "rms_marker_m": 0.05, "max_marker_m": 0.25, "foot_slide_mps": 0.1, "penetration_p99_m": 0.01, "float_m": 0.02,
+    "body_penetration_m": 0.02, "limit_violations": 1.0, "velocity_violations": 1.0, "self_collision_share": 0.05,
+    "leg_orientation_deg": 15.0,
+}  # fmt: skip
+
+
+class Judge:
+    """The figures of a robot's motions. Not to be shared between threads."""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot = robot
+        self._feet = [robot.body_names.index(name) for name in robot.foot_bodies]
+        self._collision = SelfCollision(robot)
+
+    def feet(self, motion: ReferenceMotion) -> Array:
+        """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
+        points = self.robot.foot_points  # (F, K, 3), each in its foot's frame
+        turned = np.einsum("tfij,fkj->tfki", rotations.to_matrix(motion.body_quat[:, self._feet]), points)
+        return np.asarray(motion.body_pos[:, self._feet, None] + turned)
+
+    def contacts(self, motion: ReferenceMotion) -> Bools:
+        """When feet stand (T, F): as the motion says, or, where it does not, by speed and height."""
+        if motion.contacts is not None:
+            return motion.contacts
+        feet = self.feet(motion).mean(axis=2)
+        if len(feet) < 2:  # no speed to tell by
+            return np.zeros(feet.shape[:2], dtype=bool)
+        return stance(feet, motion.rate_hz)
+
+    def figures(self, motion: ReferenceMotion) -> dict[str, float]:
+        """All figures of a motion of at least one frame; those of markers and legs where the motion has them."""
+        robot, rate, joints = self.robot, motion.rate_hz, motion.qpos[:, 7:]
+        feet, standing = self.feet(motion), self.contacts(motion)
+        slides = slide_speeds(feet, standing, rate)
+        clearance = feet[..., 2] - robot.foot_radius  # (T, F, K)
+        depth = np.maximum(0.0, -clearance.min(axis=(1, 2)))
+        itself, below = self._collision.depths(motion.qpos)
+        return {
+            **frame_figures(motion),
+            "foot_slide_mps": float(slides.mean()) if slides.size else 0.0,
+            "foot_slide_share": float((slides > SLIDING).mean()) if slides.size else 0.0,
+            "penetration_m": float(depth.max()),
+            "penetration_p99_m": float(np.percentile(depth, 99)),
+            "float_m": float(np.percentile(np.maximum(0.0, clearance[standing]), 99)) if standing.any() else 0.0,
+            "body_penetration_m": float(below.max()),
+            "limit_violations": float(beyond_positions(joints, robot.joint_lower, robot.joint_upper).sum()),
+            "velocity_violations": float(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).sum()),
+            "self_collision_share": float((itself > TOUCHING).mean()),
+            "jerk_rms": jerk_rms(joints, rate),
+        }
+
+    def judged(self, motion: ReferenceMotion) -> ReferenceMotion:
+        """The motion with its figures computed anew; those that cannot be (markers) stay as they are."""
+        return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
+
+
+def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
+    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg]; nothing where it has none."""
+    found = {}
+    if "marker_rms_m" in motion.frame_quality:
+        found["rms_marker_m"] = float(np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean()))
+    if "marker_max_m" in motion.frame_quality:
+        found["max_marker_m"] = float(motion.frame_quality["marker_max_m"].max())
+    if "leg_orientation_rad" in motion.frame_quality:
+        found["leg_orientation_deg"] = float(np.degrees(np.median(motion.frame_quality["leg_orientation_rad"])))
+    return found
 
 
 def marker_errors(world: Array, targets: Array) -> dict[str, float]:
@@ -18,24 +112,55 @@ def marker_errors(world: Array, targets: Array) -> dict[str, float]:
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
-    """The root mean square marker error [m] over all frames of all motions (those with one marker set: over all markers)."""
-    squares = [motion.quality["rms_marker_m"] ** 2 for motion in motions]
-    return float(np.sqrt(np.average(squares, weights=[len(motion.qpos) for motion in motions])))
+    """The root mean square marker error [m] over all frames of the motions that have one (those with one marker set: over
+    all markers); NaN where none has."""
+    known = [(m.quality["rms_marker_m"] ** 2, m.num_frames) for m in motions if "rms_marker_m" in m.quality]
+    if not known:
+        return float("nan")
+    squares, frames = zip(*known, strict=True)
+    return float(np.sqrt(np.average(squares, weights=frames)))
+
+
+def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
+    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point from a frame to the next
+    in both of which its foot is `standing` (T, F). A step that takes off or lands is no slide."""
+    speed = np.linalg.norm(np.diff(feet[..., :2], axis=0), axis=-1) * rate_hz
+    return np.asarray(speed[standing[1:] & standing[:-1]]).reshape(-1)
 
 
 def foot_slide(feet: Array, standing: Bools, rate_hz: float) -> float:
-    """Mean horizontal speed [m/s] of feet (T, F, 3) while `standing` (T, F); 0 when none ever stands."""
-    if not standing.any():
-        return 0.0
-    return float(horizontal_speed(feet, rate_hz)[standing].mean())
+    """Mean of `slide_speeds` [m/s]; 0 when no foot ever stands."""
+    speeds = slide_speeds(feet, standing, rate_hz)
+    return float(speeds.mean()) if speeds.size else 0.0
 
 
 def penetration(feet: Array, radius: float) -> float:
-    """Greatest depth [m] of foot spheres with centres `feet` (T, F, 3) below the floor z = 0; at least 0."""
+    """Greatest depth [m] of foot spheres with centres `feet` (T, F, ..., 3) below the floor z = 0; at least 0."""
     return float(max(0.0, radius - feet[..., 2].min()))
+
+
+def beyond_positions(joints: Array, lower: Array, upper: Array) -> Bools:
+    """Which joints (T, J) [rad] are beyond their limits (J,)."""
+    return (joints < lower - _TOLERANCE) | (joints > upper + _TOLERANCE)
+
+
+def beyond_speed(velocities: Array, limit: Array) -> Bools:
+    """Which joint velocities (T, J) [rad/s] are beyond their limits (J,)."""
+    return np.asarray(np.abs(velocities) > limit + _TOLERANCE)
 
 
 def limit_violations(joints: Array, velocities: Array, lower: Array, upper: Array, speed: Array) -> int:
     """Number of (frame, joint) pairs beyond the position or the velocity limits; (T, J) against (J,)."""
-    beyond = (joints < lower - 1e-9) | (joints > upper + 1e-9) | (np.abs(velocities) > speed)
-    return int(np.count_nonzero(beyond))
+    return int(np.count_nonzero(beyond_positions(joints, lower, upper) | beyond_speed(velocities, speed)))
+
+
+def jerk_rms(joints: Array, rate_hz: float) -> float:
+    """Root mean square [rad/s^3] of third differences of joint positions (T, J); 0 for fewer than 4 frames."""
+    if len(joints) < 4 or not joints.shape[1]:
+        return 0.0
+    return float(np.sqrt(np.square(np.diff(joints, n=3, axis=0)).mean()) * rate_hz**3)
+
+
+def trouble(quality: Mapping[str, float]) -> float:
+    """How bad a motion is by its worst figure: 1 and more is bad (`BAD`)."""
+    return max(quality.get(key, 0.0) / bad for key, bad in BAD.items())

@@ -1,7 +1,8 @@
 """Which keypoints of a recorded skeleton make up which marker of a robot.
 
 A marker's position is a weighted mean of named keypoints. A skeleton fits a clip when the clip has all the
-keypoints it names; further keypoints are ignored. To retarget another animal, add an entry to `SKELETONS`.
+keypoints it names; further keypoints are ignored. To retarget another animal, add an entry to `SKELETONS`;
+or give keypoints the names of the robot's markers, which every robot takes as they are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from mocap_data.errors import InputError
 QUADRUPED_MARKERS = (
     "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
 )  # fmt: skip
+HUMANOID_MARKERS = (
+    "chest", "L_shoulder", "R_shoulder", "L_hip", "R_hip", "L_knee", "R_knee", "L_foot", "R_foot",
+    "L_toe", "R_toe", "L_heel", "R_heel", "L_elbow", "R_elbow", "L_hand", "R_hand",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,55 +38,123 @@ class Skeleton:
         return tuple(dict.fromkeys(key for weights in self.markers.values() for key in weights))
 
 
-def _mid_blade(side: str) -> dict[str, float]:
-    return {f"{side}Shoulder": 0.5, f"{side}Arm": 0.5}
+def _quadruped(
+    name: str, sides: tuple[str, str], *, blade: Mapping[str, float], hip: str, fore_paw: str, hind_paw: str
+) -> Skeleton:
+    """A four-legged skeleton; patterns hold {} for the words of `sides`, left and right.
+
+    A dog's shoulder blade glides on its ribs, so that the shoulder joint swings with the leg while the blade's
+    upper end stays with the spine; a robot's leg hangs from a rigid trunk. A point near that end serves best: it
+    is about as wide as the hips, which front-back symmetric offsets ask for (RMS marker error of five walks:
+    1.7 cm with the middle of the two, 1.5 cm with 0.8 of the blade's end). The trunk's centre is the mean of
+    shoulders and hips, not a spine joint: the spine's arching would otherwise lift and drop the robot's rigid
+    trunk. The ends of the paws touch the floor.
+    """
+    base: dict[str, float] = {}
+    for side in sides:
+        base |= {key.format(side): 0.25 * share for key, share in blade.items()} | {hip.format(side): 0.25}
+    markers: dict[str, dict[str, float]] = {"base": base}
+    for letter, side in zip("LR", sides, strict=True):
+        markers[f"{letter}F_shoulder"] = {key.format(side): share for key, share in blade.items()}
+        markers[f"{letter}H_hip"] = {hip.format(side): 1.0}
+        markers[f"{letter}F_foot"] = {fore_paw.format(side): 1.0}
+        markers[f"{letter}H_foot"] = {hind_paw.format(side): 1.0}
+    return Skeleton(name, {key: markers[key] for key in QUADRUPED_MARKERS})
 
 
-# The dog of Zhang et al. 2018 (27 keypoints). A dog's shoulder blade glides on its ribs, so that the
-# shoulder joint (LeftArm) swings with the leg while the blade's upper end (LeftShoulder) stays with the
-# spine; a robot's leg hangs from a rigid trunk. Their middle serves
-# best: it is about as wide as the hips, which front-back symmetric offsets ask for (measured on a minute of
-# walking: RMS marker error 2.3 cm with the joint alone, 1.7 cm with the middle). The trunk's centre is
-# the mean of shoulders and hips, not a spine
-# joint: the spine's arching would otherwise lift and drop the robot's rigid trunk. The ends of the paws
-# touch the floor.
-DOG = Skeleton(
-    "dog",
-    {
-        "base": {
-            "LeftShoulder": 0.125, "LeftArm": 0.125, "RightShoulder": 0.125, "RightArm": 0.125,
-            "LeftUpLeg": 0.25, "RightUpLeg": 0.25,
-        },
-        "LF_shoulder": _mid_blade("Left"),
-        "RF_shoulder": _mid_blade("Right"),
-        "LH_hip": {"LeftUpLeg": 1.0},
-        "RH_hip": {"RightUpLeg": 1.0},
-        "LF_foot": {"LeftHand_end": 1.0},
-        "RF_foot": {"RightHand_end": 1.0},
-        "LH_foot": {"LeftFoot_end": 1.0},
-        "RH_foot": {"RightFoot_end": 1.0},
-    },
+def _humanoid(
+    name: str,
+    sides: tuple[str, str],
+    *,
+    chest: Mapping[str, float],
+    shoulder: str,
+    hip: str,
+    knee: str,
+    ankle: str,
+    toe: str | None,
+    elbow: str,
+    hand: str,
+    heel: str | None = None,
+) -> Skeleton:
+    """A two-legged skeleton; patterns hold {} for the words of `sides`, left and right.
+
+    The foot marker is the ankle, the toe marker the ball of the foot (where toes bend a flat sole does not).
+    """
+    markers: dict[str, Mapping[str, float]] = {"chest": dict(chest)}
+    parts = {
+        "shoulder": shoulder, "hip": hip, "knee": knee, "foot": ankle, "toe": toe, "heel": heel,
+        "elbow": elbow, "hand": hand,
+    }  # fmt: skip
+    for part, pattern in parts.items():
+        if pattern is not None:
+            for letter, side in zip("LR", sides, strict=True):
+                markers[f"{letter}_{part}"] = {pattern.format(side): 1.0}
+    return Skeleton(name, {key: markers[key] for key in HUMANOID_MARKERS if key in markers})
+
+
+# The dog of Zhang et al. 2018, 27 keypoints.
+DOG = _quadruped(
+    "dog", ("Left", "Right"), blade={"{}Shoulder": 0.8, "{}Arm": 0.2}, hip="{}UpLeg", fore_paw="{}Hand_end",
+    hind_paw="{}Foot_end",
 )  # fmt: skip
-
+# The same dog as a character of DeepMimic's kind: it has no point of the shoulder blade above the joint.
+DOG_CHARACTER = _quadruped(
+    "dog_character", ("left", "right"), blade={"{}_shoulder": 1.0}, hip="{}_upper_leg", fore_paw="{}_finger",
+    hind_paw="{}_toe",
+)  # fmt: skip
+# CMU's people: bones of the ASF, keypoints at their ends.
+CMU = _humanoid(
+    "cmu", ("l", "r"), chest={"thorax": 1.0}, shoulder="{}clavicle", hip="{}hipjoint", knee="{}femur",
+    ankle="{}tibia", toe="{}foot", elbow="{}humerus", hand="{}wrist",
+)  # fmt: skip
+# The same people as joints of a BVH-like hierarchy, 38 keypoints at the bones' starts.
+CMU_JOINTS = _humanoid(
+    "cmu_joints", ("Left", "Right"), chest={"Neck": 1.0}, shoulder="{}Arm", hip="{}UpLeg", knee="{}Leg",
+    ankle="{}Foot", toe="{}ToeBase", elbow="{}ForeArm", hand="{}Hand",
+)  # fmt: skip
+# iClone's base character, on which some copies of the CMU set are.
+CC_BASE = _humanoid(
+    "cc_base", ("L", "R"), chest={"CC_Base_NeckTwist01": 1.0}, shoulder="CC_Base_{}_Upperarm",
+    hip="CC_Base_{}_Thigh", knee="CC_Base_{}_Calf", ankle="CC_Base_{}_Foot", toe="CC_Base_{}_ToeBase",
+    elbow="CC_Base_{}_Forearm", hand="CC_Base_{}_Hand",
+)  # fmt: skip
+# DeepMimic's humanoid.
+DEEPMIMIC = _humanoid(
+    "deepmimic", ("left", "right"), chest={"neck": 1.0}, shoulder="{}_shoulder", hip="{}_hip", knee="{}_knee",
+    ankle="{}_ankle", toe="{}_toe", heel="{}_heel", elbow="{}_elbow", hand="{}_wrist",
+)  # fmt: skip
 # Keypoints that already carry the markers' names.
 MARKERS = Skeleton("markers", {name: {name: 1.0} for name in QUADRUPED_MARKERS})
 
-SKELETONS: tuple[Skeleton, ...] = (DOG, MARKERS)
+SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG_CHARACTER, MARKERS)
 
 
-def skeleton_of(clip: Clip) -> Skeleton:
-    """The first known skeleton that fits the clip.
+def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:
+    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first known one that fits.
 
-    Raises InputError naming the keypoints that the closest skeleton misses and those that the clip has.
+    Raises InputError naming the keypoints that the closest skeleton misses and those that the clip has, or the
+    markers that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
     """
-    missing = {s.name: [key for key in s.keypoints if key not in clip.names] for s in SKELETONS}
-    for skeleton in SKELETONS:
-        if not missing[skeleton.name]:
+    own = {name: {name: 1.0} for name in markers}
+    if markers and all(name in clip.names for name in markers):
+        return Skeleton("markers", own)
+    known = (*(s for s in SKELETONS if s is not MARKERS), Skeleton("markers", own))
+    missing = {s.name: [key for key in s.keypoints if key not in clip.names] for s in known}
+    fitting = [s for s in known if not missing[s.name]]
+    for skeleton in fitting:
+        if set(skeleton.markers) & set(markers):
             return skeleton
-    closest = min(missing, key=lambda name: len(missing[name]))
+    if fitting:
+        raise InputError(
+            f"clip {clip.name!r} is of the kind '{fitting[0].name}', which has the markers "
+            f"{', '.join(fitting[0].markers)}; the robot has {', '.join(markers) or 'none'}"
+        )
+    sharing = [s for s in known if set(s.markers) & set(markers)] or list(known)
+    closest = min(sharing, key=lambda s: (len(missing[s.name]), len(s.keypoints)))
+    shown = ", ".join(clip.names[:40]) + (", ..." if len(clip.names) > 40 else "")
     raise InputError(
-        f"clip {clip.name!r} fits no known skeleton ({', '.join(missing)}); '{closest}' needs "
-        f"{', '.join(missing[closest])}; the clip has {', '.join(clip.names)}"
+        f"clip {clip.name!r} fits no known skeleton ({', '.join(missing)}); '{closest.name}' needs "
+        f"{', '.join(missing[closest.name])}; the clip has {shown}"
     )
 
 
@@ -98,4 +171,5 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
             )
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
-    return np.einsum("mk,tkc->tmc", weights, clip.positions, optimize=True)
+    used = np.flatnonzero(weights.any(axis=0))
+    return np.einsum("mk,tkc->tmc", weights[:, used], clip.positions[:, used], optimize=True)

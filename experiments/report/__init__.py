@@ -9,6 +9,7 @@ from experiments.report.data import (
     Rollout,
     Rollouts,
     Walking,
+    command_line,
     machine_summary,
     read_metrics,
     read_rollouts,
@@ -16,7 +17,7 @@ from experiments.report.data import (
     scrub,
     versions,
 )
-from experiments.report.page import build
+from experiments.report.page import build, is_report
 
 __all__ = [
     "ReportData",
@@ -24,6 +25,8 @@ __all__ = [
     "Rollouts",
     "Walking",
     "build",
+    "command_line",
+    "is_report",
     "machine_summary",
     "read_metrics",
     "read_rollouts",

@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -296,6 +297,11 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def command_line() -> str:
+    """This process's command, without what Hydra was told behind the scenes."""
+    return " ".join(a for a in sys.argv if not a.startswith("hydra"))
 
 
 def machine_summary() -> dict[str, Any]:

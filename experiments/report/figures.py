@@ -228,6 +228,9 @@ def line_chart(
     lost_after: float | None = None,
     clip: int | None = None,
     show_legend: bool = True,
+    bands: Sequence[tuple[float, float]] = (),
+    threshold: float | None = None,
+    square: bool = False,
 ) -> str:
     """A figure of one or more curves on common axes.
 
@@ -238,6 +241,9 @@ def line_chart(
         x_range, y_range: fixed axes; from the data when None.
         lost_after: x after which the robot had failed; that part is shaded.
         clip: the replay's number of the clip whose time x is: the chart then follows the replay, and a click jumps there.
+        bands: stretches [start, stop) of x to shade, such as stances.
+        threshold: a y to draw a dashed line at.
+        square: one scale for both axes, as a map has.
     """
     data: list[tuple[Line, FloatArray, FloatArray]] = []
     for line in lines:
@@ -261,6 +267,8 @@ def line_chart(
     y0, y1 = y_range or _bounds([y for _, _, y in data], log)
     if not y1 > y0:
         y1 = y0 + 1.0
+    if square:
+        (x0, x1), (y0, y1) = _same_scale((x0, x1), (y0, y1), plot_w / plot_h)
 
     def to_x(v: FloatArray | float) -> FloatArray:
         return left + (np.asarray(v, dtype=np.float64) - x0) / (x1 - x0) * plot_w
@@ -271,6 +279,9 @@ def line_chart(
         return top + (1 - part) * plot_h
 
     out: list[str] = []
+    for start, stop in bands:
+        a, b = (float(to_x(min(max(v, x0), x1))) for v in (start, stop))
+        out.append(f'<rect class="band" x="{a:.1f}" y="{top}" width="{max(b - a, 0.5):.1f}" height="{plot_h:.1f}"/>')
     if log:
         decades = [10.0**k for k in range(math.floor(math.log10(y0)), math.ceil(math.log10(y1)) + 1)]
         y_ticks = [t for t in decades if y0 <= t <= y1]
@@ -296,6 +307,8 @@ def line_chart(
         anchor, dx = ("start", 4) if x < left + plot_w * 0.75 else ("end", -4)
         out.append(_text("note", x + dx, top + 11, f"lost at {number(lost_after)} s", anchor))
     out.append(f'<path class="axis" d="M{left} {top + plot_h:.1f}H{left + plot_w:.1f}"/>')
+    if threshold is not None and y0 <= threshold <= y1:
+        out.append(f'<path class="threshold" d="M{left} {float(to_y(threshold)):.1f}H{left + plot_w:.1f}"/>')
     drawn = False
     for line, line_x, line_y in data:
         tx, ty = thin(line_x, line_y)
@@ -309,6 +322,132 @@ def line_chart(
     box = (left, top, plot_w, plot_h)
     attributes = _axes(box, (x0, x1), (y0, y1), log=log, unit=unit, x_label=x_label, clip=clip)
     return _figure(title, unit, keys, _svg(width, height, title, out, attributes))
+
+
+def _same_scale(
+    x: tuple[float, float], y: tuple[float, float], ratio: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width / height."""
+    span = max(x[1] - x[0], ratio * (y[1] - y[0]))
+    (a, b), (c, d) = x, y
+    return ((a + b - span) / 2, (a + b + span) / 2), ((c + d - span / ratio) / 2, (c + d + span / ratio) / 2)
+
+
+def histogram(
+    values: npt.ArrayLike,
+    *,
+    title: str,
+    unit: str = "",
+    weights: npt.ArrayLike | None = None,
+    before: npt.ArrayLike | None = None,
+    names: tuple[str, str] = ("", ""),
+    threshold: float | None = None,
+    bins: int = 40,
+    top: float | None = None,
+    width: int = 330,
+    height: int = 160,
+) -> str:
+    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile).
+
+    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline to compare with. names: of
+    what is drawn with `weights` and with `before`. threshold: a value to mark.
+    """
+    value = np.asarray(values, dtype=np.float64).reshape(-1)
+    finite = np.isfinite(value)
+    value = value[finite]
+    left, right, high_edge, bottom = 40.0, 10.0, 8.0, 32.0
+    plot_w, plot_h = width - left - right, height - high_edge - bottom
+    if not value.size:
+        words = _text("note", left + plot_w / 2, high_edge + plot_h / 2, "nothing to count", "middle")
+        return _figure(title, unit, "", _svg(width, height, title, [words]))
+
+    def shares(given: npt.ArrayLike | None) -> FloatArray:
+        weight = np.ones(len(value)) if given is None else np.asarray(given, dtype=np.float64).reshape(-1)[finite]
+        counts = np.bincount(index, weights=weight, minlength=bins)
+        return np.asarray(100.0 * counts / max(float(counts.sum()), 1e-300))
+
+    most = top if top is not None else float(np.percentile(value, 99.5))
+    if threshold is not None:
+        most = max(most, 1.1 * threshold)
+    most = most if most > 0 else 1.0
+    index = np.minimum((np.maximum(value, 0.0) / most * bins).astype(np.int64), bins - 1)
+    filled, outline = shares(weights), None if before is None else shares(before)
+    tallest = float(max(filled.max(), 0.0 if outline is None else outline.max())) * 1.08
+    step = plot_w / bins
+
+    def to_y(share: float) -> float:
+        return high_edge + (1.0 - share / tallest) * plot_h
+
+    out = []
+    for tick in nice_ticks(0.0, tallest, 3):
+        y = to_y(tick)
+        out.append(f'<path class="grid" d="M{left} {y:.1f}H{left + plot_w:.1f}"/>')
+        out.append(_text("tick", left - 6, y + 3.5, f"{tick:g}%", "end"))
+    bars = "".join(
+        f"M{left + i * step + 0.5:.1f} {high_edge + plot_h:.1f}V{to_y(share):.1f}h{step - 1:.1f}V{high_edge + plot_h:.1f}z"
+        for i, share in enumerate(filled)
+        if share > 0
+    )
+    out.append(f'<path class="fill robot" d="{bars}"/>')
+    if outline is not None:
+        path = "".join(f"{'M' if i == 0 else 'V'}" + (f"{left} {to_y(s):.1f}" if i == 0 else f"{to_y(s):.1f}") + f"h{step:.2f}"
+                       for i, s in enumerate(outline))  # fmt: skip
+        out.append(f'<path class="line other" d="{path}"/>')
+    for tick in nice_ticks(0.0, most, max(3, round(plot_w / 70))):
+        x = left + tick / most * plot_w
+        out.append(f'<path class="axis" d="M{x:.1f} {high_edge + plot_h:.1f}v4"/>')
+        out.append(_text("tick", x, high_edge + plot_h + 15, tick_label(tick, most), "middle"))
+    out.append(f'<path class="axis" d="M{left} {high_edge + plot_h:.1f}H{left + plot_w:.1f}"/>')
+    if threshold is not None:
+        x = left + threshold / most * plot_w
+        out.append(f'<path class="threshold" d="M{x:.1f} {high_edge}v{plot_h:.1f}"/>')
+    beyond = float((value > most).mean())
+    if beyond > 0:
+        words = f"the last bar: all above {number(most)}"
+        out.append(_text("tick", left + plot_w, height - 3, words, "end"))
+    keys = legend([(names[0], "robot"), (names[1], "other")]) if names[0] and before is not None else ""
+    return _figure(title, unit, keys, _svg(width, height, title, out))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part [start, stop) of a row of a timeline, its CSS class and what is said on hover."""
+
+    start: float
+    stop: float
+    css: str
+    words: str
+
+
+def timeline(
+    rows: Sequence[tuple[str, float, Sequence[Stretch]]], *, title: str, keys: Sequence[tuple[str, str]], width: int = 940
+) -> str:
+    """Rows (name, length [s], stretches) on one time axis."""
+    row, label_w, right, top = 17.0, 190.0, 50.0, 4.0
+    height = top + row * len(rows) + 34
+    span = width - label_w - right
+    longest = max((length for _, length, _ in rows), default=1.0) or 1.0
+    out = []
+    for i, (name, length, stretches) in enumerate(rows):
+        y = top + i * row
+        out.append(_text("label small", label_w - 8, y + 12, shorten(name, 28), "end", title=name))
+        out.append(
+            f'<rect class="track" x="{label_w}" y="{y + 3:.1f}" width="{max(length / longest * span, 0.5):.1f}" height="11"/>'
+        )
+        for part in stretches:
+            x, w = label_w + part.start / longest * span, (part.stop - part.start) / longest * span
+            out.append(
+                f'<rect class="part {escape(part.css)}" x="{x:.1f}" y="{y + 3:.1f}" width="{max(w, 0.6):.1f}" height="11">'
+                f"<title>{escape(part.words)}</title></rect>"
+            )
+        out.append(_text("tick", label_w + length / longest * span + 6, y + 12, f"{length:.0f} s"))
+    base = top + row * len(rows)
+    for tick in nice_ticks(0.0, longest, 8):
+        x = label_w + tick / longest * span
+        out.append(f'<path class="axis" d="M{x:.1f} {base + 2:.1f}v4"/>')
+        out.append(_text("tick", x, base + 17, tick_label(tick, longest), "middle"))
+    out.append(_text("tick", label_w + span / 2, height - 2, "time in the recording (s)", "middle"))
+    return _figure(title, "", legend(keys), _svg(width, height, title, out), "chart wide")
 
 
 def bar_chart(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 import mujoco
@@ -33,11 +34,12 @@ FOOT_CSS = ("lf", "rf", "lh", "rh")
 MAX_CLIPS_DRAWN = 20
 MAX_BARS = 60
 MAX_METRICS_OPEN, MAX_METRICS = 12, 60
-_MINUS = "\N{MINUS SIGN}"
+FOOTER = "Made by <code>npmp</code>. This page is one file and needs no network."
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
     key: str
     title: str
     body: str
@@ -59,7 +61,7 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
     clips = _replay_clips(rollouts, walking)
     replay_section, packed = _replay(data, rollouts, clips, film)
     index = {c["name"]: i for i, c in enumerate(packed["clips"])} if packed else {}
-    clean = _Scrubber(out.parent)
+    clean = Scrubber(out.parent)
 
     sections = [
         replay_section,
@@ -67,13 +69,41 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         _walking(walking, index),
         _retarget(data.retarget),
         _learning(data.learning),
-        _provenance(data.provenance, clean),
+        provenance_section(data.provenance, clean),
     ]
     shown = [s for s in sections if s is not None]
-    cards = _cards(list(data.headline) or _headline_of(data))
-    body = cards + "\n".join(
+    return assemble(
+        out,
+        title=data.title,
+        subtitle=clean(data.subtitle),
+        notes=[clean(note) for note in data.notes],
+        cards=list(data.headline) or _headline_of(data),
+        sections=shown,
+        data={"replay-data": packed} if packed else {},
+        # The charts listen before the replay starts to speak.
+        scripts=("page.js", "replay.js") if packed else ("page.js",),
+    )
+
+
+def assemble(
+    out: Path,
+    *,
+    title: str,
+    subtitle: str = "",
+    notes: Sequence[str] = (),
+    cards: Sequence[tuple[str, str, str]] = (),
+    sections: Sequence[Section] = (),
+    data: Mapping[str, Any] = MappingProxyType({}),
+    scripts: Sequence[str] = ("page.js",),
+    policy: str = POLICY,
+) -> Path:
+    """Write a page of sections to `out`, whole or not at all, and give back its path.
+
+    data: what scripts read, as JSON, by the id of its element. scripts: names of assets. policy: the content policy.
+    """
+    body = _cards(cards) + "\n".join(
         f'<section id="{s.key}" aria-labelledby="{s.key}-title"><h2 id="{s.key}-title">{escape(s.title)}</h2>{s.body}</section>'
-        for s in shown
+        for s in sections
     )
     if not body:
         body = '<section><p class="lead">There is nothing to show yet.</p></section>'
@@ -83,23 +113,31 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         return (assets / name).read_text(encoding="utf-8")
 
     page = Template(asset("page.html")).substitute(
-        title=escape(data.title),
-        subtitle=f'<p class="sub">{escape(clean(data.subtitle))}</p>' if data.subtitle else "",
-        notes="".join(f'<p class="note-line">{escape(clean(n))}</p>' for n in data.notes),
-        nav="".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in shown),
+        title=escape(title),
+        policy=policy,
+        subtitle=f'<p class="sub">{escape(subtitle)}</p>' if subtitle else "",
+        notes="".join(f'<p class="note-line">{escape(n)}</p>' for n in notes),
+        nav="".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in sections),
         style=asset("page.css"),
         body=body,
-        footer="Made by <code>npmp</code>. This page is one file and needs no network.",
-        data=f'<script type="application/json" id="replay-data">{_json(packed)}</script>' if packed else "",
-        # The charts listen before the replay starts to speak.
-        script=asset("page.js") + (asset("replay.js") if packed else ""),
+        footer=FOOTER,
+        data="".join(f'<script type="application/json" id="{key}">{_json(value)}</script>' for key, value in data.items()),
+        script="".join(asset(name) for name in scripts),
     )
     with atomic_path(out) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
     return out
 
 
-class _Scrubber:
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of ours."""
+    try:
+        return FOOTER in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+class Scrubber:
     """`scrub` bound to the report's folder, for text and, recursively, for what holds text."""
 
     def __init__(self, folder: Path) -> None:
@@ -226,7 +264,7 @@ def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[re
 
 def _replay(
     data: ReportData, rollouts: Rollouts | None, clips: list[replay.ReplayClip], film: bool
-) -> tuple[_Section | None, dict[str, Any] | None]:
+) -> tuple[Section | None, dict[str, Any] | None]:
     name = (
         data.robot
         or (rollouts.robot if rollouts else None)
@@ -238,15 +276,21 @@ def _replay(
         raise InputError(
             "the report has rollouts but no robot's name: set ReportData.robot, or the file's attribute 'robot'"
         )
-    robot = robots.load(name)
+    return replay_section(robots.load(name), clips, film)
+
+
+def replay_section(
+    robot: robots.Robot, clips: Sequence[replay.ReplayClip], film: bool
+) -> tuple[Section, dict[str, Any] | None]:
+    """The replay that the page draws by itself, and its data (None where no clip can be drawn)."""
     model: mujoco.MjModel = robot.model()
-    packed, remarks = replay.pack(model, clips, robot.foot_bodies)
+    packed, remarks = replay.pack(model, list(clips), robot.foot_bodies)
     if not packed["clips"]:
-        return _Section("replay", "Replay", "".join(f"<p>{escape(r)}</p>" for r in remarks)), None
+        return Section("replay", "Replay", "".join(f"<p>{escape(r)}</p>" for r in remarks)), None
     ghost = any(c["layers"] > 1 for c in packed["clips"])
     arrows = any("velocity" in c for c in packed["clips"])
     feet = "".join(
-        f'<span class="key"><i class="swatch {css}"></i>{escape(_foot_label(robot.foot_bodies, i))}</span>'
+        f'<span class="key"><i class="swatch {css}"></i>{escape(foot_label(robot.foot_bodies, i))}</span>'
         for i, css in zip(range(len(robot.foot_bodies)), FOOT_CSS, strict=False)
     )
     words = "The robot in blue" + (", its reference as a grey ghost" if ghost else "")
@@ -289,13 +333,13 @@ def _replay(
         + "".join(f"<p>{escape(r)}</p>" for r in remarks)
         + moving
     )
-    return _Section("replay", "Replay", body), packed
+    return Section("replay", "Replay", body), packed
 
 
 # ---- imitation ------------------------------------------------------------------------------------------------------------
 
 
-def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, int]) -> _Section | None:
+def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, int]) -> Section | None:
     clips = _evaluated(data.evaluation)
     if not clips and not (rollouts and rollouts.clips):
         return None
@@ -314,7 +358,7 @@ def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, 
             parts.append(
                 f"<p>Charts of the first {len(drawn)} of {len(rollouts.clips)} clips; the replay has all of them.</p>"
             )
-    return _Section("imitation", "Imitation", "".join(parts))
+    return Section("imitation", "Imitation", "".join(parts))
 
 
 def _tracked_bars(clips: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> str:
@@ -420,7 +464,7 @@ def _joint_heat(rollouts: Rollouts) -> str:
     return f'<div class="scroll">{chart}</div>'
 
 
-def _foot_label(names: Sequence[str], i: int) -> str:
+def foot_label(names: Sequence[str], i: int) -> str:
     return re.sub(r"(?i)_?foot$", "", names[i]) or names[i] if i < len(names) else f"foot {i}"
 
 
@@ -473,7 +517,7 @@ def _clip_details(clip: Rollout, foot_names: Sequence[str], index: int | None, *
             charts.append(
                 figures.line_chart(
                     lines,
-                    title=f"Foot height {_foot_label(foot_names, i)}",
+                    title=f"Foot height {foot_label(foot_names, i)}",
                     unit="(cm)",
                     x_range=span,
                     # One scale for the four feet, so that they compare.
@@ -484,7 +528,7 @@ def _clip_details(clip: Rollout, foot_names: Sequence[str], index: int | None, *
                 )
             )
         if ref is not None and len(t) > 1:
-            labels = [_foot_label(foot_names, i) for i in range(feet.shape[1])]
+            labels = [foot_label(foot_names, i) for i in range(feet.shape[1])]
             counted = _tracked_part(clip)
             stands = np.apply_along_axis(figures.stance, 0, feet, counted=counted)
             reference_stands = np.apply_along_axis(figures.stance, 0, ref)
@@ -510,7 +554,7 @@ def _clip_details(clip: Rollout, foot_names: Sequence[str], index: int | None, *
 # ---- walking --------------------------------------------------------------------------------------------------------------
 
 
-def _walking(walking: Walking | None, index: Mapping[str, int]) -> _Section | None:
+def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | None:
     if walking is None:
         return None
     t = np.asarray(walking.time_s, dtype=np.float64)
@@ -552,7 +596,7 @@ def _walking(walking: Walking | None, index: Mapping[str, int]) -> _Section | No
     parts.append(
         _table(["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows)
     )
-    return _Section("walking", "Walking on command", "".join(parts))
+    return Section("walking", "Walking on command", "".join(parts))
 
 
 # ---- retargeting, learning, provenance ------------------------------------------------------------------------------------
@@ -562,14 +606,21 @@ _QUALITY: dict[str, tuple[str, float]] = {
     "frames": ("frames", 1.0),
     "duration_s": ("duration (s)", 1.0),
     "rms_marker_m": ("marker error, RMS (cm)", 100.0),
+    "max_marker_m": ("marker error, largest (cm)", 100.0),
     "foot_slide_mps": ("foot slide (cm/s)", 100.0),
     "penetration_m": ("floor penetration (cm)", 100.0),
+    "float_m": ("standing feet above the floor (cm)", 100.0),
     "limit_violations": ("limit violations", 1.0),
+    "velocity_violations": ("velocity violations", 1.0),
+    "self_collision_share": ("self-collision (% of frames)", 100.0),
 }
-_HIDDEN = ("name", "source", "licence")
+# The rest of a motion's figures are for the report of `npmp retarget`.
+_HIDDEN = (
+    "name", "source", "licence", "foot_slide_share", "penetration_p99_m", "body_penetration_m", "jerk_rms", "body_scale",
+)  # fmt: skip
 
 
-def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> _Section | None:
+def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
     if not rows:
         return None
     keys = [k for k in _QUALITY if any(k in r for r in rows)]
@@ -593,7 +644,7 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> _Section | None:
     licences = sorted({str(r["licence"]) for r in rows if r.get("licence")})
     words = "How closely the robot's markers follow the recording, and how the feet and joints keep to the floor and limits."
     note = f'<p class="lead">Licence of the recordings: {escape("; ".join(licences))}</p>' if licences else ""
-    return _Section(
+    return Section(
         "retargeting", "Retargeting", f'<p class="lead">{words}</p>{_table(columns, table, last)}{note}'
     )
 
@@ -640,7 +691,7 @@ def metric_chart(name: str, x: npt.NDArray[np.float64], y: npt.NDArray[np.float6
     )
 
 
-def _learning(runs: Sequence[tuple[str, Path | str]]) -> _Section | None:
+def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
     parts: list[str] = []
     for title, path in runs:
         columns = read_metrics(path)
@@ -661,10 +712,10 @@ def _learning(runs: Sequence[tuple[str, Path | str]]) -> _Section | None:
             parts.append(
                 f'<details><summary>{len(rest)} more</summary><div class="charts small">{"".join(rest)}</div></details>'
             )
-    return _Section("learning", "Learning", "".join(parts)) if parts else None
+    return Section("learning", "Learning", "".join(parts)) if parts else None
 
 
-def _provenance(provenance: Mapping[str, Any], clean: _Scrubber) -> _Section | None:
+def provenance_section(provenance: Mapping[str, Any], clean: Scrubber) -> Section | None:
     if not provenance:
         return None
     terms: list[str] = []
@@ -695,4 +746,4 @@ def _provenance(provenance: Mapping[str, Any], clean: _Scrubber) -> _Section | N
         else:
             terms.append(f"<dt>{name}</dt><dd>{escape(value)}</dd>")
     listed = f"<dl>{''.join(terms)}</dl>" if terms else ""
-    return _Section("provenance", "Provenance", listed + "".join(blocks))
+    return Section("provenance", "Provenance", listed + "".join(blocks))

@@ -8,44 +8,153 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
+from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
+from mocap_data.readers.c3d import read_c3d
+from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
+from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# By suffix, in lower case. A format is added here and nowhere else.
+# By suffix, in lower case. A format is added here and, where its suffix is another's too, in `reader_of`.
 READERS: dict[str, Callable[..., Clip]] = {
+    ".amc": read_amc_clip,
     ".bvh": read_bvh,
+    ".c3d": read_c3d,
     ".csv": read_csv,
+    ".h5": read_cmu_h5,
+    ".hdf5": read_cmu_h5,
+    ".json": read_deepmimic,
     ".npz": read_npz,
     ".txt": read_csv,
 }
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
-    """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader.
+    """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader, for .txt also the contents.
 
-    Options of every reader, all optional:
-        scale: metres per unit of the file (default 0.01 for BVH, which is in centimetres as a rule, else 1).
-        up: the file's upward axis, "y" (default) or "z".
+    Options of most readers, all optional:
+        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out: 0.01 for BVH, what the file
+            says for ASF/AMC and C3D, else 1.
+        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file says for C3D, else "y".
         name: of the clip (default: the file name without suffix).
         source: where it comes from (default: the file name).
         licence: of the recording (default "unknown").
-    Keypoint files also take rate_hz and names; see `read_csv` and `read_npz`.
+    `options_of` lists those of a file; each format's own are documented with its reader.
 
-    Raises InputError, naming the file: no such file, an unknown suffix or option, or contents that are
-    truncated, garbled or not finite. Raises OSError for a file that may not be read.
+    Raises InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated, garbled or
+    not finite; MissingOptions where an option would help. Raises OSError for a file that may not be read.
+    """
+    file, reader = _checked(path, options)
+    try:
+        return reader(file, **options)
+    except InputError as error:
+        raise _better(file, error) from None
+
+
+def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
+    """Every clip of a recording: one for most formats, many for dm_control's HDF5 (all, unless clip= names one).
+
+    Options and errors are those of `read`.
+    """
+    file, reader = _checked(path, options)
+    if reader is not read_cmu_h5 or options.get("clip") is not None:
+        return [read(file, **options)]
+    try:
+        clips = list_cmu_h5(file)
+    except InputError as error:
+        raise _better(file, error) from None
+    if len(clips) > 1 and "name" in options:
+        raise InputError(f"{file} holds {len(clips)} clips, which cannot all have the name {options['name']!r}")
+    return [read(file, **{**options, "clip": clip.name}) for clip in clips]
+
+
+def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
+    """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a brace).
+
+    Raises InputError for a suffix that has none.
     """
     file = Path(path)
-    if not file.exists():
+    suffix = file.suffix.lower()
+    if suffix == ".asf":
+        raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
+    if suffix not in READERS:
+        raise unknown(f"reader for {str(path)!r} with suffix", file.suffix, READERS)
+    if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
+        return read_deepmimic
+    return READERS[suffix]
+
+
+def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options of the reader for a file with their defaults; none for a file that has no reader."""
+    try:
+        reader = reader_of(path)
+    except (InputError, OSError):
+        return {}
+    return {name: entry.default for name, entry in inspect.signature(reader).parameters.items() if name != "path"}
+
+
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where others use the suffix too.
+
+    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none.
+    """
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix not in READERS or not file.is_file():
+        return False
+    if suffix in (".h5", ".hdf5"):
+        return is_cmu_h5(file)
+    if suffix not in (".txt", ".json"):
+        return True
+    start = _start(file)
+    if start.startswith(b"{"):
+        return b'"Frames"' in start
+    return suffix == ".txt" and start[:1] in b"+-.0123456789"
+
+
+def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, Callable[..., Clip]]:
+    """The file and its reader, after a look at the path and the options' names."""
+    file = Path(path)
+    if "\0" in str(path) or not file.exists():
         raise InputError(f"no file {str(path)!r}")
     if file.is_dir():
         raise InputError(f"{str(path)!r} is a folder, expected a recording ({', '.join(READERS)})")
-    reader = READERS.get(file.suffix.lower())
-    if reader is None:
-        raise unknown(f"reader for {str(path)!r} with suffix", file.suffix, READERS)
+    if not file.is_file():
+        raise InputError(f"{str(path)!r} is no regular file, expected a recording ({', '.join(READERS)})")
+    reader = reader_of(file)
     known = [name for name in inspect.signature(reader).parameters if name != "path"]
     for option in options:
         if option not in known:
             raise unknown(f"option for {file.suffix} files", option, known)
-    return reader(file, **options)
+    return file, reader
+
+
+def _start(file: Path) -> bytes:
+    """The first bytes of a text, from the first character that is no white space."""
+    with file.open("rb") as stream:
+        return stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _better(file: Path, error: InputError) -> InputError:
+    """The error for a file that no reader took: a better one where it is something else that we know."""
+    from mocap_data.readers import robot_motions  # here, since these build on the formats of recordings
+    from mocap_data.store import SCHEMA
+
+    try:
+        kind = robot_motions.kind_of(file)
+        if kind is not None:
+            what = f"a robot's motion ({kind}), not a recording of keypoints to retarget"
+            return InputError(f"{file} holds {what}; npmp inspect shows it")
+        if h5py.is_hdf5(file):
+            with h5py.File(file, "r") as content:
+                if content.attrs.get("schema") in (SCHEMA, SCHEMA.encode()):
+                    return InputError(
+                        f"{file} is a dataset of robot motions, made by npmp retarget, not a recording; npmp inspect shows it"
+                    )
+    except (InputError, OSError, RuntimeError):  # damaged; the first error says so
+        pass
+    return error

@@ -9,6 +9,7 @@ are listed, intrinsically: "Zrotation Xrotation Yrotation" is R = Rz Rx Ry.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,17 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.readers.common import parse_rows, shown, to_world
+from mocap_data.readers.common import (
+    MAX_KEYPOINTS,
+    check_size,
+    content,
+    fast_table,
+    not_text,
+    parse_rows,
+    shown,
+    whole_rate,
+    world_clip,
+)
 
 _CHANNELS = {f"{axis}{kind}".lower() for axis in "XYZ" for kind in ("position", "rotation")}
 
@@ -38,7 +49,7 @@ class Joint:
 def read_bvh(
     path: str | os.PathLike[str],
     *,
-    scale: float = 0.01,
+    scale: float | str = 0.01,
     up: str = "y",
     add_root_offset: bool = False,
     name: str | None = None,
@@ -49,8 +60,10 @@ def read_bvh(
 
     The End Site of joint "Head" is called "Head_end" (a second one "Head_end2").
 
-    scale: metres per unit; the default takes centimetres. The file does not say, so nothing is guessed.
-    up: the world's upward axis, "y" or "z"; see `to_world`.
+    scale: metres per unit, or the unit's name ("cm", "m", "mm", "in"); the default takes centimetres. The file does not
+        say, so nothing is guessed.
+    up: the world's upward axis, "x", "y" or "z"; see `to_world`. It is the axis of the root's positions; in which
+        direction bones lie at rest (their OFFSETs) does not matter.
     add_root_offset: take the root's positions relative to its OFFSET. Needed where the motion comes out with
         its hips at floor height.
 
@@ -60,23 +73,23 @@ def read_bvh(
     with too few or too many numbers, a text or a value that is not finite, no frames.
     """
     path = Path(path)
-    data = path.read_bytes()
-    header, first_line, motion = _split(path, data)
+    header, first_line, motion = _split(path, content(path))
     joints = _hierarchy(path, header)
-    rate_hz, values = _frames(path, motion, first_line, sum(len(joint.channels) for joint in joints))
-    positions = forward_kinematics(joints, values, add_root_offset=add_root_offset)
-    try:
-        return Clip(
-            to_world(positions, up=up, scale=scale, path=path),
-            tuple(joint.name for joint in joints),
-            rate_hz,
-            source=path.name if source is None else source,
-            licence=licence,
-            name=path.stem if name is None else name,
-            parents=tuple(joint.parent for joint in joints),
-        )
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    rate_hz, values = _frames(path, motion, first_line, joints)
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers too large end as a value that is not finite
+        positions = forward_kinematics(joints, values, add_root_offset=add_root_offset)
+    return world_clip(
+        path,
+        positions,
+        [joint.name for joint in joints],
+        [joint.parent for joint in joints],
+        rate_hz=rate_hz,
+        scale=scale,
+        up=up,
+        name=name,
+        source=source,
+        licence=licence,
+    )
 
 
 def forward_kinematics(joints: list[Joint], values: Array, *, add_root_offset: bool = False) -> Array:
@@ -124,17 +137,30 @@ def _local_rotations(joints: list[Joint], values: Array) -> list[Array]:
     return local
 
 
-def _split(path: Path, data: bytes) -> tuple[list[str], int, list[bytes]]:
-    """The lines before MOTION as text, the number (from 1) of the line after it, and the lines after it."""
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    for i, line in enumerate(lines):
-        if line.strip().upper() == b"MOTION":
-            return [text.decode("utf-8", "replace") for text in lines[:i]], i + 2, lines[i + 1 :]
+_MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECASE)
+
+
+def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
+    """The lines before MOTION as text, the number (from 1) of the line after it, and what follows it."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    found = _MOTION.search(data)
+    if found:
+        before = data[: found.end()].splitlines()
+        header = [line.decode("utf-8", "replace") for line in before[:-1]]
+        newline = 2 if data[found.end() : found.end() + 2] == b"\r\n" else 1
+        return header, len(before) + 1, data[found.end() + newline :]
     if not data.strip():
         raise InputError(f"{path} is empty, expected a BVH file")
-    if lines and lines[0].strip().upper() != b"HIERARCHY":
-        raise InputError(f"{path}, line 1: expected HIERARCHY, found {shown(lines[0])}; is this a BVH file?")
+    first = data[:200].splitlines()[0]
+    if first.strip().upper() != b"HIERARCHY":
+        why = not_text(path, data)
+        raise InputError(why or f"{path}, line 1: expected HIERARCHY, found {shown(first)}; is this a BVH file?")
     raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, braces for themselves."""
+    return line.replace("{", " { ").replace("}", " } ").split()
 
 
 class _Tokens:
@@ -142,7 +168,7 @@ class _Tokens:
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self.path = path
-        self.tokens = [(n, word) for n, line in enumerate(lines, start=1) for word in line.split()]
+        self.tokens = [(n, word) for n, line in enumerate(lines, start=1) for word in _words(line)]
         self.last_line = len(lines)
         self.at = 0
 
@@ -231,6 +257,8 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Joint]:
                     number = str(siblings + 1) if siblings else ""
                     child = Joint(f"{joint.name}_end{number}", parent, is_end=True)
                 tokens.expect("{")
+                if len(joints) >= MAX_KEYPOINTS:
+                    raise tokens.error(line, f"more than {MAX_KEYPOINTS:,} joints, which is all that are read")
                 joints.append(child)
                 open_joints.append(len(joints) - 1)
     if columns == 0:
@@ -257,36 +285,63 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
     return channels
 
 
-def _frames(path: Path, lines: list[bytes], first_line: int, columns: int) -> tuple[float, Array]:
-    """The rate [Hz] and the channel values (T, columns) of the lines after MOTION.
+_LINE = re.compile(rb"\S[^\r\n]*")  # from its first word on
 
-    first_line: the number in the file of lines[0].
+
+def _frames(path: Path, text: bytes, first_line: int, joints: list[Joint]) -> tuple[float, Array]:
+    """The rate [Hz] and the channel values (T, channels) of what follows MOTION.
+
+    first_line: the number in the file of the first line of the text.
     """
-    filled = [(n, line) for n, line in enumerate(lines, start=first_line) if line.strip()]
-    if len(filled) < 2:
+    count, time = _LINE.search(text), None
+    if count:
+        time = _LINE.search(text, count.end())
+    if not count or not time:
         raise InputError(f"{path}: the file ends after MOTION; expected 'Frames:' and 'Frame Time:'")
-    declared = _declared(path, *filled[0], "Frames")
-    frame_time = _declared(path, *filled[1], "Frame Time")
+    count_line = first_line + _lines_in(text[: count.start()])
+    time_line = first_line + _lines_in(text[: time.start()])
+    declared = _declared(path, count_line, count[0], "Frames")
+    frame_time = _declared(path, time_line, time[0], "Frame Time")
     if declared != int(declared) or declared < 0:
-        raise InputError(f"{path}, line {filled[0][0]}: {declared:g} is no number of frames")
-    if not frame_time > 0.0:
-        raise InputError(f"{path}, line {filled[1][0]}: a frame time of {frame_time:g} s is not positive")
-    rows = filled[2:]
-    if declared == 0 and not rows:
-        raise InputError(f"{path}, line {filled[0][0]}: the file has no frames")
-    words = [line.split() for _, line in rows]
-    for (number, _), row in zip(rows, words, strict=True):
+        raise InputError(f"{path}, line {count_line}: {declared:g} is no number of frames")
+    if not frame_time > 0.0 or not np.isfinite(1.0 / frame_time):
+        raise InputError(f"{path}, line {time_line}: a frame time of {frame_time:g} s is not positive")
+    table = text[time.end() :]
+    if declared == 0 and not table.strip():
+        raise InputError(f"{path}, line {count_line}: the file has no frames")
+    columns = sum(len(joint.channels) for joint in joints)
+    values = fast_table(table, columns)
+    if values is None:
+        values = _slow_table(path, table, time_line, columns, declared)
+    _check_count(path, len(values), declared)
+    check_size(path, len(values), len(joints))
+    digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
+    return whole_rate(frame_time, digits), values
+
+
+def _lines_in(text: bytes) -> int:
+    """How many lines end in a text."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def _slow_table(path: Path, table: bytes, first_line: int, columns: int, declared: float) -> Array:
+    """The rows of a table word by word, to say which line is wrong."""
+    rows = [(n, line.split()) for n, line in enumerate(table.splitlines(), start=first_line) if line.strip()]
+    for number, row in rows:
         if len(row) != columns:
             cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
             raise InputError(
                 f"{path}, line {number}: {len(row)} numbers, expected {columns} (one per channel){cut}"
             )
-    if len(rows) != declared:
-        cut = "; the file is cut short" if len(rows) < declared else ""
-        raise InputError(f"{path} has {len(rows)} frames, its header declares {int(declared)}{cut}")
-    values = parse_rows(path, [number for number, _ in rows], words)
-    digits = len(filled[1][1].split(b":")[1].strip().partition(b".")[2])
-    return _rate(frame_time, digits), values
+    _check_count(path, len(rows), declared)
+    return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
+
+
+def _check_count(path: Path, frames: int, declared: float) -> None:
+    """Refuse a file with more or fewer frames than it declares."""
+    if frames != declared:
+        cut = "; the file is cut short" if frames < declared else ""
+        raise InputError(f"{path} has {frames} frames, its header declares {declared:.10g}{cut}")
 
 
 def _declared(path: Path, line: int, text: bytes, key: str) -> float:
@@ -301,13 +356,3 @@ def _declared(path: Path, line: int, text: bytes, key: str) -> float:
     if not np.isfinite(number):
         raise InputError(f"{path}, line {line}: '{key}' must be a number, found {shown(value)}")
     return number
-
-
-def _rate(frame_time: float, digits: int) -> float:
-    """Frames per second: the whole number that the frame time [s], printed with so many digits, stands for.
-
-    Where no whole number is that near (one unit of the last digit, and at most 0.2 %), 1 / frame_time.
-    """
-    whole = max(1, round(1.0 / frame_time))
-    gap = abs(1.0 / whole - frame_time)
-    return float(whole) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time

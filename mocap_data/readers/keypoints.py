@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -20,9 +21,17 @@ from mocap_data.readers.common import (
     DOG_PARENTS,
     DOG_RATE_HZ,
     MissingOptions,
+    check_size,
+    content,
+    not_text,
+    parse_numbers,
     parse_rows,
-    to_world,
+    shown,
+    whole_rate,
+    world_clip,
 )
+
+MAX_ARCHIVE_BYTES = 1 << 30  # of one array, unpacked: a small archive may claim to hold far more than there is memory
 
 # What numpy and zipfile raise for a file that is damaged or something else.
 _DAMAGED = (
@@ -43,49 +52,62 @@ def read_csv(
     *,
     rate_hz: float | None = None,
     names: Sequence[str] | None = None,
-    scale: float = 1.0,
+    scale: float | str = 1.0,
     up: str = "y",
     name: str | None = None,
     source: str | None = None,
     licence: str = "unknown",
 ) -> Clip:
-    """T rows of M x (x, y, z), separated by commas, without a header.
+    """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
-    rate_hz, names: the file does not carry them. Left out, a file of 81 columns is taken as the dog set's
-        27 keypoints (`DOG_NAMES`) at 60 Hz; any other file needs both.
-    scale: metres per unit (default: metres). up: the upward axis, "y" or "z"; see `to_world`.
+    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing) for every keypoint, maybe
+    after a column "time" [s], which gives the rate, or "frame".
+
+    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns without names is taken as
+        the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
+    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
 
     Raises InputError naming file and line: no rows, rows of differing length, a text or a value that is not
     finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    rows = [(n, line) for n, line in enumerate(path.read_bytes().splitlines(), start=1) if line.strip()]
-    if not rows:
-        raise InputError(f"{path} is empty, expected a row of numbers per frame")
-    # a comma at the end of a row is tolerated
-    words = [line.strip().removesuffix(b",").split(b",") for _, line in rows]
-    columns = len(words[0])
-    for (number, _), row in zip(rows, words, strict=True):
-        if len(row) != columns:
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}")
+    data = content(path).removeprefix(b"\xef\xbb\xbf")
+    header = _names_row(path, data)
+    if header is None:
+        said, times, values = None, None, _table(path, data)
+    else:
+        said, first, rest, skipped = header
+        table = _table(path, rest, first_line=skipped + 1)
+        width = 3 * len(said) + (first is not None)
+        if table.shape[1] != width:
+            raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
+        times = table[:, 0] if first == "time" else None
+        values = table[:, 1:] if first is not None else table
+    columns = values.shape[1]
     if columns % 3:
         raise InputError(f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint")
-    values = parse_rows(path, [number for number, _ in rows], words)
+    check_size(path, len(values), columns // 3)
+    if rate_hz is None and times is not None:
+        rate_hz = _rate_of(path, times)
+    parents = None
+    if names is None and said is not None:
+        names = said
+    if names is None and columns == 3 * len(DOG_NAMES):
+        names, parents = DOG_NAMES, DOG_PARENTS
+    if rate_hz is None and said is None and columns == 3 * len(DOG_NAMES):
+        rate_hz = DOG_RATE_HZ
     if names is None or rate_hz is None:
-        if columns != 3 * len(DOG_NAMES):
-            lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
-            raise MissingOptions(
-                f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no options, "
-                f"so give {' and '.join(lacking)}",
-                lacking,
-            )
-        rate_hz = DOG_RATE_HZ if rate_hz is None else rate_hz
-    dog = names is None
-    return _clip(
+        lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
+        raise MissingOptions(
+            f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no options, "
+            f"so give {' and '.join(lacking)}",
+            lacking,
+        )
+    return world_clip(
         path,
         values.reshape(len(values), -1, 3),
-        DOG_NAMES if names is None else tuple(names),
-        DOG_PARENTS if dog else None,
+        tuple(names),
+        parents,
         rate_hz=rate_hz,
         scale=scale,
         up=up,
@@ -95,12 +117,91 @@ def read_csv(
     )
 
 
+_COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IGNORECASE)
+
+
+def _names_row(path: Path, data: bytes) -> tuple[list[str], str | None, bytes, int] | None:
+    """The row of names that a file may begin with; None where it begins with something else.
+
+    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows the row, and how many lines
+    come before that.
+    """
+    found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
+    if found is None or not_text(path, data):
+        return None
+    cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in _cells(found[1])]
+    first = re.split(r"[\s([]", cells[0].lower())[0]
+    kind = {"time": "time", "t": "time", "frame": "frame", "#frame": "frame"}.get(first)
+    if kind is not None:
+        cells = cells[1:]
+    coordinates = [_COORDINATE.fullmatch(cell) for cell in cells]
+    if not cells or len(cells) % 3 or not all(coordinates):
+        return None
+    named = [(c["name"], c["axis"].lower()) for c in coordinates if c]
+    if any(named[i][1] != "xyz"[i % 3] or named[i][0] != named[i - i % 3][0] for i in range(len(named))):
+        return None
+    before = data[: found.end()]
+    lines = before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
+    return [name for name, _ in named[::3]], kind, data[found.end() :], lines
+
+
+def _rate_of(path: Path, times: Array) -> float:
+    """Frames per second of a column of times [s], which must be even."""
+    steps = np.diff(times)
+    step = float(np.median(steps)) if len(steps) else 0.0
+    if not step > 0.0:
+        raise MissingOptions(f"{path}: its column of times does not grow; give rate_hz=", ("rate_hz",))
+    uneven = np.abs(steps - step) > 0.1 * step
+    if uneven.any():
+        frame = int(np.argmax(uneven))
+        lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {step:g} s"
+        raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
+    return whole_rate(float(times[-1] - times[0]) / len(steps), digits=5)
+
+
+def _table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
+    """Rows of numbers between commas, (T, numbers in a row). first_line: its number in the file, for errors."""
+    first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
+    if not first and not data.strip():
+        raise InputError(f"{path} is empty, expected a row of numbers per frame")
+    if why := not_text(path, data):
+        raise InputError(why)
+    columns = len(_cells(first))
+    values = _fast_rows(data, columns)
+    if values is not None:
+        return values
+    rows = [(n, _cells(line)) for n, line in enumerate(data.splitlines(), start=first_line) if line.strip()]
+    for number, row in rows:
+        if len(row) != columns:
+            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}")
+    return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
+
+
+def _fast_rows(data: bytes, columns: int) -> Array | None:
+    """Rows of `columns` numbers between commas; None where it is not just that, and a closer look is needed."""
+    text = data.strip().replace(b"\r\n", b"\n").replace(b",\n", b"\n").removesuffix(b",")
+    codes = np.frombuffer(text, dtype=np.uint8)
+    newline = codes[(codes == ord(",")) | (codes == ord("\n"))] == ord("\n")  # of what separates the numbers
+    expected = np.arange(1, len(newline) + 1) % columns == 0
+    if (newline != expected).any() or (len(newline) + 1) % columns:
+        return None
+    values = parse_numbers(text.replace(b"\n", b","), " , ")
+    if values is None or values.size != len(newline) + 1:
+        return None
+    return values.reshape(-1, columns)
+
+
+def _cells(line: bytes) -> list[bytes]:
+    """What stands between the commas of a line; one at its end is tolerated."""
+    return line.strip().removesuffix(b",").split(b",")
+
+
 def read_npz(
     path: str | os.PathLike[str],
     *,
     rate_hz: float | None = None,
     names: Sequence[str] | None = None,
-    scale: float = 1.0,
+    scale: float | str = 1.0,
     up: str = "y",
     name: str | None = None,
     source: str | None = None,
@@ -109,7 +210,7 @@ def read_npz(
     """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe `parents` (M).
 
     rate_hz, names: in place of what the file holds, or lacks.
-    scale: metres per unit (default: metres). up: the upward axis, "y" or "z"; see `to_world`.
+    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
 
     Archives are read without pickle, so one that holds Python objects is refused.
 
@@ -117,17 +218,18 @@ def read_npz(
     value that is not finite.
     """
     path = Path(path)
-    data = path.read_bytes()  # at once, so that errors below are about the contents, not the disk
+    data = content(path)  # at once, so that errors below are about the contents, not the disk
     try:
         archive = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InputError(f"{path} holds a single array, expected an archive of positions, names, fps")
         with archive:
+            refuse_bombs(path, archive)
             arrays = {key: _array(path, archive, key) for key in ("positions", "names", "fps", "parents")}
     except InputError:
         raise
     except _DAMAGED as error:
-        raise InputError(f"{path} cannot be read as a numpy archive; damaged, or none ({error!r})") from None
+        raise InputError(f"{path} cannot be read as a numpy archive; damaged, or none ({shown(repr(error))})") from None
     positions = arrays["positions"]
     missing = [
         key
@@ -154,7 +256,8 @@ def read_npz(
     parents = arrays["parents"]
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
         raise InputError(f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}")
-    return _clip(
+    check_size(path, positions.shape[0], positions.shape[1])
+    return world_clip(
         path,
         positions.astype(np.float64),
         tuple(names),
@@ -168,33 +271,14 @@ def read_npz(
     )
 
 
-def _clip(
-    path: Path,
-    positions: Array,
-    names: tuple[str, ...],
-    parents: tuple[int, ...] | None,
-    *,
-    rate_hz: float,
-    scale: float,
-    up: str,
-    name: str | None,
-    source: str | None,
-    licence: str,
-) -> Clip:
-    if len(names) != positions.shape[1]:
-        raise InputError(f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names")
-    try:
-        return Clip(
-            to_world(positions, up=up, scale=scale, path=path),
-            names,
-            rate_hz,
-            source=path.name if source is None else source,
-            licence=licence,
-            name=path.stem if name is None else name,
-            parents=parents,
-        )
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+def refuse_bombs(path: Path, archive: Any) -> None:
+    """Refuse an archive whose entries unpack to more than MAX_ARCHIVE_BYTES, or whose headers claim that."""
+    for entry in archive.zip.infolist():
+        if entry.file_size > MAX_ARCHIVE_BYTES:
+            raise InputError(
+                f"{path}: {shown(entry.filename)} unpacks to {entry.file_size / 2**20:,.0f} MB, more than the "
+                f"{MAX_ARCHIVE_BYTES >> 20:,} MB that are read"
+            )
 
 
 def _array(path: Path, archive: Any, key: str) -> Any:

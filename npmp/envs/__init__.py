@@ -67,15 +67,22 @@ def make(
     return ImitationEnv(robot, motions, num_envs, seed=seed, config=config)
 
 
-def load_motions(path: str | Path, robot: Robot) -> MotionSet:
-    """A motion dataset made for this robot.
+def load_motions(path: str | Path, robot: Robot, split: str | None = None) -> MotionSet:
+    """A motion dataset made for this robot; of it, only the motions of `split` ("train", "validation"), or all for None.
 
-    Raises: InputError for one that cannot be read or was made for another robot or model, naming what differs.
+    Raises: InputError for one that cannot be read or was made for another robot or model, naming what differs, and for
+      a split that it does not have.
     """
-    return read_motions(
+    motions = read_motions(
         path,
         robot=robot.name,
         model_sha256=robot.model_sha256,
         joint_names=robot.joint_names,
         body_names=robot.body_names,
     )
+    if split is None:
+        return motions
+    try:
+        return motions.select(split=split)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

@@ -38,7 +38,9 @@ class Reference:
     """
 
     def __init__(self, robot: Robot, motions: MotionSet):
-        """Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate."""
+        """Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate,
+        or when no clip has a sampling weight above 0.
+        """
         if not motions.motions:
             raise InputError("the dataset holds no clips")
         for m in motions.motions:
@@ -49,8 +51,11 @@ class Reference:
                 )
             if len(m.qpos) < 8:
                 raise InputError(f"clip '{m.name}' has {len(m.qpos)} frames; at least 8 are needed")
+        if not any(m.weight > 0.0 for m in motions.motions):
+            raise InputError("every clip has the sampling weight 0")
         self.names = tuple(m.name for m in motions.motions)
         self.length = torch.tensor([len(m.qpos) for m in motions.motions])
+        self.weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)  # (clips,) per frame
         self.start = torch.cat((torch.zeros(1, dtype=torch.long), self.length.cumsum(0)[:-1]))
         self.dt = 1.0 / robot.control_rate_hz
         qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))

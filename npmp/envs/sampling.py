@@ -11,6 +11,7 @@ from npmp.envs.reference import Reference
 class StartSampler:
     """Start frames, partly uniform, partly in proportion to how badly their surroundings are tracked.
 
+    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as often as one of weight 1.
     The clips are cut into segments of about half a second. Every segment keeps a running failure rate: failures per
     visited control step. Frames too close to the end of a clip to be worth an episode are never drawn.
     """
@@ -33,6 +34,10 @@ class StartSampler:
         self._segment_of_frame = segment_of_frame
         self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length)), reference.length)
         self._frames = torch.nonzero(allowed).squeeze(-1)
+        weight = reference.weight[self._clip_of_frame[self._frames]]
+        # None: all the same. Then draws are whole numbers, the cheaper way.
+        self._weight = None if bool((weight == weight[0]).all()) else weight.to(torch.float32)
+        self._cumulative = weight.cumsum(0)
         self._failures = torch.zeros(count)
         self._visits = torch.zeros(count)
 
@@ -46,13 +51,22 @@ class StartSampler:
 
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Clip indices and global start frames, (n,) each."""
-        uniform = self._frames[torch.randint(len(self._frames), (n,), generator=generator)]
+        uniform = self._frames[self._draw(n, generator)]
         # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail nor to succeed
         rate = (self._failures + 0.05) / (self._visits + 1.0)
         weights = rate[self._segment_of_frame[self._frames]]
+        if self._weight is not None:
+            weights = weights * self._weight
         weighted = self._frames[torch.multinomial(weights, n, replacement=True, generator=generator)]
         frame = torch.where(torch.rand(n, generator=generator) < self.uniform_share, uniform, weighted)
         return self._clip_of_frame[frame], frame
+
+    def _draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """Places (n,) among the allowed frames, by the clips' weights alone."""
+        if self._weight is None:
+            return torch.randint(len(self._frames), (n,), generator=generator)
+        share = torch.rand(n, generator=generator, dtype=torch.float64) * self._cumulative[-1]
+        return torch.searchsorted(self._cumulative, share, right=True).clamp_(max=len(self._frames) - 1)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What has been counted, for checkpoints."""

@@ -293,9 +293,10 @@ def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:
     frames = torch.arange(reference.num_frames)
     state, poses = reference.state(frames), reference.bodies(frames)
     feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
-    offset = torch.tensor(np.asarray(robot.foot_offset), dtype=torch.float32)
-    centers = poses.position[:, feet] + geometry.to_world(poses.rotation[:, feet], offset.expand(len(frames), len(feet), 3))
-    height = centers[..., 2].amin(-1) - robot.foot_radius
+    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)  # (feet, points, 3): a sole has several
+    rotation = poses.rotation[:, feet].unsqueeze(2).expand(-1, -1, points.shape[1], 3, 3)
+    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(rotation, points.expand(len(frames), *points.shape))
+    height = centers[..., 2].amin((-1, -2)) - robot.foot_radius
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0
     lowered[:, 2] -= height

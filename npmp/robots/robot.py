@@ -3,7 +3,8 @@
 The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the time step, position actuators
 with their gains and torque limits); robot.yaml holds the rest (position and speed limits, home pose, feet,
 markers, mirrors, control rate). No number stands in both. A folder with these two files is a robot:
-`load("my_folder")` reads it like the packaged ones.
+`load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml the MJCF may be anybody's, also one of
+MuJoCo Menagerie (`npmp.robots.foreign`, `npmp.robots.menagerie`).
 
 Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root position 3 |
 root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame | root angular
@@ -13,6 +14,7 @@ velocity 3, root frame | joint velocities J].
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +28,12 @@ from numpy.typing import ArrayLike
 
 from mocap_data.errors import InputError
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
+from npmp.robots.foreign import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
+from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
 
-ROOT_JOINT = "root"
 _PACKAGE = Path(__file__).resolve().parent
+OWN = "NPMP_ROBOTS"  # environment variable: folders of one's own robots, each a folder with a robot.yaml
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Marker:
 
     body: str
     position: FloatArray
+    weight: float = 1.0  # of its error in retargeting, relative to the other markers
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Robot:
     body_names: tuple[str, ...]
     foot_bodies: tuple[str, ...]
     foot_radius: float  # [m]
-    foot_offset: FloatArray  # (3,) centre of the foot's sphere in the foot body's frame [m]
+    foot_offset: FloatArray  # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
+    foot_points: FloatArray  # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
     markers: Mapping[str, Marker]
     imu_site: str
     home_qpos: FloatArray  # (7 + J,) standing, the lowest foot touching z = 0
@@ -69,6 +75,7 @@ class Robot:
     physics_rate_hz: float
     symmetries: Mapping[str, Symmetry]
     model_sha256: str  # of names, kinematics and inertia: what a stored motion depends on
+    adaptation: Adaptation | None = None  # of an MJCF that was not written for this package
 
     @property
     def home_joints(self) -> FloatArray:
@@ -85,12 +92,15 @@ class Robot:
 
         Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth faster.
         """
-        spec = _read_spec(self.mjcf)
+        spec = read_spec(self.mjcf)
+        if self.adaptation is not None:
+            adapt(spec, self.adaptation, self.mjcf, visuals=visuals)
         spec.compiler.discardvisual = not visuals
+        unit = np.pi / 180 if spec.compiler.degree else 1.0  # of the spec's angles until it is compiled
         for name, lower, upper in zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True):
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
-            joint.range = [lower, upper]
+            joint.range = [lower / unit, upper / unit]
         return spec
 
     def model(self, *, visuals: bool = True) -> mujoco.MjModel:
@@ -103,44 +113,88 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in _PACKAGE.glob("*/robot.yaml")))
 
 
-def load(robot: str | Path) -> Robot:
-    """The packaged robot of that name, or your own from the path of its folder or of its robot.yaml.
+def own_names() -> tuple[str, ...]:
+    """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that NPMP_ROBOTS lists."""
+    found = {path.parent.name for folder in _own_folders() for path in folder.glob("*/robot.yaml")}
+    return tuple(sorted(found - set(names())))
 
-    Raises InputError for an unknown name, a missing or malformed file, or a robot.yaml that does not fit its
-    MJCF.
+
+def find(robot: str | Path) -> Path:
+    """The robot.yaml of a packaged robot, of one of one's own (`own_names`), or of the path of a folder or file.
+
+    Raises InputError where there is none.
     """
-    if str(robot) in names():
-        return _read(_PACKAGE / str(robot) / "robot.yaml")
-    path = Path(robot)
+    for folder in (_PACKAGE, *_own_folders()):
+        if str(robot) == Path(robot).name and (folder / robot / "robot.yaml").is_file():
+            return folder / robot / "robot.yaml"
+    path = Path(robot).expanduser()
     if path.is_dir():
         path = path / "robot.yaml"
     if path.suffix not in (".yaml", ".yml"):
-        raise InputError(f"no robot '{robot}'; there are: {', '.join(names())}")
-    return _read(path)
+        raise InputError(f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder")
+    if not path.is_file():
+        raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
+    return path
+
+
+def load(robot: str | Path) -> Robot:
+    """The packaged robot of that name, or your own by its name or by the path of its folder or of its robot.yaml.
+
+    Raises InputError for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a model
+    of MuJoCo Menagerie that cannot be had.
+    """
+    return _read(find(robot))
+
+
+def is_at_hand(robot: str | Path) -> bool:
+    """Whether the robot's model can be read without a download. Raises InputError for no robot at all."""
+    content = _content(find(robot))
+    return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
+
+
+def _own_folders() -> list[Path]:
+    listed = [Path(entry).expanduser() for entry in os.environ.get(OWN, "").split(os.pathsep) if entry]
+    return [*listed, Path("robots")]
 
 
 # --- robot.yaml ---
 
 
-def _read(path: Path) -> Robot:
-    if not path.is_file():
-        raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
+_REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
+_FOREIGN = ("physics_rate_hz", "solver", "imu")  # only with `drives`: a model of one's own says these itself
+
+
+def _content(path: Path) -> Any:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-    required = ("name", "mjcf", "control_rate_hz", "imu_site", "joints", "feet", "markers", "symmetries")
-    top = fields(content, str(path), required=required, optional=("source", "licence"))
 
-    mjcf = path.parent / text(top["mjcf"], f"{path}: mjcf")
-    model = _compile(mjcf)
+
+def _read(path: Path) -> Robot:
+    return build(_content(path), path)
+
+
+def build(content: Any, path: Path) -> Robot:
+    """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises InputError."""
+    foreign = isinstance(content, dict) and "drives" in content
+    site = ("imu_site",) if not (foreign and "imu" in content) else ()
+    optional = ("source", "licence", "drives", *(_FOREIGN if foreign else ()))
+    top = fields(content, str(path), required=(*_REQUIRED, *site), optional=optional)
+
+    mjcf = locate(text(top["mjcf"], f"{path}: mjcf"), path.parent)
+    adaptation = read_adaptation(top, mjcf, str(path)) if foreign else None
+    spec = read_spec(mjcf)
+    if adaptation is not None:
+        adapt(spec, adaptation, mjcf, visuals=False)
+    model = compile_spec(spec, mjcf)
     joint_names = _joint_names(model, mjcf)
     body_names = tuple(model.body(i).name for i in range(1, model.nbody))
     sites = tuple(model.site(i).name for i in range(model.nsite))
 
     home, lower, upper, velocity = _joint_table(top["joints"], joint_names, f"{path}: joints")
     kp, kd, torque_limit = _drives(model, joint_names, mjcf)
-    foot_bodies, foot_radius, foot_offset = _feet(top["feet"], body_names, f"{path}: feet")
+    foot_bodies, foot_radius, foot_offset, foot_points = _feet(top["feet"], body_names, f"{path}: feet")
     markers = _markers(top["markers"], body_names, f"{path}: markers")
     layout = _layout(model, joint_names, body_names, foot_bodies, markers)
     control_rate_hz = positive(top["control_rate_hz"], f"{path}: control_rate_hz")
@@ -160,9 +214,10 @@ def _read(path: Path) -> Robot:
         foot_bodies=foot_bodies,
         foot_radius=foot_radius,
         foot_offset=foot_offset,
+        foot_points=foot_points,
         markers=MappingProxyType(markers),
-        imu_site=one_of(top["imu_site"], sites, "site", f"{path}: imu_site"),
-        home_qpos=read_only(_standing(model, home, foot_bodies, foot_radius, foot_offset)),
+        imu_site=one_of(top.get("imu_site", "imu"), sites, "site", f"{path}: imu_site"),
+        home_qpos=read_only(_standing(model, home, foot_bodies, foot_radius, foot_points)),
         kp=read_only(kp),
         kd=read_only(kd),
         torque_limit=read_only(torque_limit),
@@ -178,6 +233,7 @@ def _read(path: Path) -> Robot:
             }
         ),
         model_sha256=_model_sha256(model),
+        adaptation=adaptation,
     )
 
 
@@ -195,42 +251,43 @@ def _joint_table(value: Any, joint_names: Sequence[str], where: str) -> FloatArr
     return np.array(rows).T
 
 
-def _feet(value: Any, body_names: Sequence[str], where: str) -> tuple[tuple[str, ...], float, FloatArray]:
-    entry = fields(value, where, required=("bodies", "radius", "offset"))
+def _feet(
+    value: Any, body_names: Sequence[str], where: str
+) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
+    """Bodies, radius [m], offset (3,) [m] and points (F, K, 3) [m], which are the offset alone where none are given."""
+    entry = fields(value, where, required=("bodies", "radius", "offset"), optional=("points", "at"))
     if not isinstance(entry["bodies"], list) or not entry["bodies"]:
         raise InputError(f"{where}.bodies: expected a list of bodies; found {entry['bodies']!r:.40}")
     bodies = tuple(one_of(body, body_names, "body", f"{where}.bodies") for body in entry["bodies"])
-    return bodies, positive(entry["radius"], f"{where}.radius"), vector(entry["offset"], f"{where}.offset")
+    radius, offset = positive(entry["radius"], f"{where}.radius"), vector(entry["offset"], f"{where}.offset")
+    if "points" not in entry:
+        return bodies, radius, offset, read_only(np.broadcast_to(offset, (len(bodies), 1, 3)))
+    table = fields(entry["points"], f"{where}.points", required=bodies)
+    points = [_points(table[body], f"{where}.points.{body}") for body in bodies]
+    if len({len(sole) for sole in points}) > 1:
+        counts = ", ".join(f"{body} {len(sole)}" for body, sole in zip(bodies, points, strict=True))
+        raise InputError(f"{where}.points: every foot needs as many; found {counts}")
+    return bodies, radius, offset, read_only(points)
+
+
+def _points(value: Any, where: str) -> list[FloatArray]:
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where}: expected a list of points [x, y, z]; found {value!r:.40}")
+    return [vector(point, where) for point in value]
 
 
 def _markers(value: Any, body_names: Sequence[str], where: str) -> dict[str, Marker]:
     markers = {}
     for name, entry in mapping(value, where).items():
         here = f"{where}.{name}"
-        entry = fields(entry, here, required=("body", "position"))
+        entry = fields(entry, here, required=("body", "position"), optional=("weight",))
         body = one_of(entry["body"], body_names, "body", f"{here}.body")
-        markers[name] = Marker(body, vector(entry["position"], f"{here}.position"))
+        weight = positive(entry.get("weight", 1.0), f"{here}.weight")
+        markers[name] = Marker(body, vector(entry["position"], f"{here}.position"), weight)
     return markers
 
 
 # --- MJCF ---
-
-
-def _read_spec(mjcf: Path) -> mujoco.MjSpec:
-    if not mjcf.is_file():
-        raise InputError(f"no MJCF file '{mjcf}'")
-    try:
-        return mujoco.MjSpec.from_file(str(mjcf))
-    except ValueError as error:
-        raise InputError(f"{mjcf}: not a valid MJCF: {' '.join(str(error).split())}") from error
-
-
-def _compile(mjcf: Path) -> mujoco.MjModel:
-    spec = _read_spec(mjcf)
-    try:
-        return spec.compile()
-    except ValueError as error:
-        raise InputError(f"{mjcf}: does not compile: {' '.join(str(error).split())}") from error
 
 
 def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
@@ -252,7 +309,7 @@ def _drives(
     actuators = tuple(model.actuator(i).name for i in range(model.nu))
     if actuators != joint_names:
         found = ", ".join(actuators) or "none"
-        wanted = "one position actuator per joint, with its name and in its order"
+        wanted = "one position actuator per joint, with its name and in its order (or `drives:` in robot.yaml)"
         raise InputError(f"{mjcf}: expected {wanted}: {', '.join(joint_names)}; found {found}")
     kp, (offset, stiffness, damping) = model.actuator_gainprm[:, 0], model.actuator_biasprm[:, :3].T
     lower, upper = model.actuator_forcerange.T
@@ -287,12 +344,14 @@ def _point(data: mujoco.MjData, body: str, position: FloatArray) -> FloatArray:
 
 
 def _standing(
-    model: mujoco.MjModel, home: FloatArray, foot_bodies: Sequence[str], radius: float, offset: FloatArray
+    model: mujoco.MjModel, home: FloatArray, foot_bodies: Sequence[str], radius: float, points: FloatArray
 ) -> FloatArray:
-    """(7 + J,) qpos of the home pose at the height where the lowest foot touches z = 0."""
+    """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
     data = _at(model, home)
-    height = radius - min(_point(data, foot, offset)[2] for foot in foot_bodies)
-    return np.concatenate([[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0], home])
+    lowest = min(
+        _point(data, foot, point)[2] for foot, sole in zip(foot_bodies, points, strict=True) for point in sole
+    )
+    return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 
 def _layout(
@@ -308,6 +367,8 @@ def _layout(
         joint_names=joint_names,
         joint_axes=data.xaxis[1:].copy(),
         body_names=body_names,
+        body_positions=data.xpos[1:].copy(),
+        body_rotations=data.xmat[1:].reshape(-1, 3, 3).copy(),
         foot_bodies=foot_bodies,
         marker_names=tuple(markers),
         marker_bodies=[body_names.index(marker.body) for marker in markers.values()],

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray, IntArray, fields, one_of, read_only, read_only_indices
+from npmp.robots.fields import FloatArray, IntArray, fields, one_of, positive, read_only, read_only_indices
 
 _AXES = {"x": 0, "y": 1, "z": 2}
-_TOLERANCE = 1e-6  # [m] and [1]: how far from its exact image a marker or an axis may be
+_TOLERANCE = 1e-6  # [m] and [1]: how far from its exact image a marker or an axis may be, unless robot.yaml says
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Symmetry:
     body_permutation: IntArray  # (B,) world left out
     foot_permutation: IntArray  # (F,)
     marker_permutation: IntArray  # (M,) in the order of Robot.markers
+    # What body frames differ by from their partners' images, in their own frames: a model's choice, not its kinematics.
+    body_turns: FloatArray  # (B, 4) wxyz; none where bodies align with the base when all joints are zero
+    body_shifts: FloatArray  # (B, 3) [m]; none where origins lie in the mirror plane or opposite to each other
+    tolerance: float = _TOLERANCE  # [m] of what is mirrored, for a model that is only nearly symmetric
 
     @property
     def reflection(self) -> FloatArray:
@@ -47,8 +52,25 @@ class Symmetry:
         return np.asarray(vectors, dtype=np.float64) * -self.reflection
 
     def mirror_quaternions(self, quaternions: ArrayLike) -> FloatArray:
-        """Orientations (..., 4) wxyz -> S R S, for bodies aligned with the base when all joints are zero."""
+        """Orientations (..., 4) wxyz -> S R S: of the root, and of bodies aligned with it when all joints are zero."""
         return np.asarray(quaternions, dtype=np.float64) * np.concatenate([[1.0], -self.reflection])
+
+    def mirror_body_quaternions(self, quaternions: ArrayLike) -> FloatArray:
+        """Orientations of all bodies, (..., B, 4) wxyz, as the mirrored robot has them: permuted, S R S, and turned.
+
+        A body whose frame is turned by A against the base at zero joints, the image of one turned by A', has S R A'^T S A.
+        """
+        images = self.mirror_quaternions(np.asarray(quaternions)[..., self.body_permutation, :])
+        if np.all(self.body_turns[:, 0] == 1.0):
+            return images
+        return rotations.multiply(images, self.body_turns)
+
+    def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> FloatArray:
+        """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (..., B, 4) of the original."""
+        images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
+        if not np.any(self.body_shifts):
+            return images
+        return images - rotations.rotate(self.mirror_body_quaternions(quaternions), self.body_shifts)
 
     def mirror_joints(self, joints: ArrayLike) -> FloatArray:
         """Joint angles, velocities, targets or torques (..., J)."""
@@ -74,6 +96,8 @@ class Layout:
     joint_names: Sequence[str]
     joint_axes: FloatArray  # (J, 3)
     body_names: Sequence[str]
+    body_positions: FloatArray  # (B, 3) [m]
+    body_rotations: FloatArray  # (B, 3, 3) to the base's frame
     foot_bodies: Sequence[str]
     marker_names: Sequence[str]
     marker_bodies: Sequence[int]  # (M,) indices into body_names
@@ -81,11 +105,15 @@ class Layout:
 
 
 def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry:
-    """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...]}` describes.
+    """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...], tolerance: METRES}` describes.
+
+    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left" swaps ends of names and
+    "*left*" what stands anywhere in them.
 
     Raises InputError where a swapped name does not exist, or joints or markers are no mirror images.
     """
-    entry = fields(value, where, required=("normal", "swap"))
+    entry = fields(value, where, required=("normal", "swap"), optional=("tolerance",))
+    tolerance = positive(entry.get("tolerance", _TOLERANCE), f"{where}.tolerance")
     normal = np.eye(3)[_AXES[one_of(entry["normal"], tuple(_AXES), "axis", f"{where}.normal")]]
     partners = _partners(entry["swap"], f"{where}.swap")
     joints = _name_permutation(layout.joint_names, partners, "joint", where)
@@ -94,10 +122,13 @@ def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry
         name=name,
         normal=read_only(normal),
         joint_permutation=joints,
-        joint_sign=_joint_signs(layout, joints, normal, where),
+        joint_sign=_joint_signs(layout, joints, normal, tolerance, where),
         body_permutation=bodies,
         foot_permutation=_name_permutation(layout.foot_bodies, partners, "foot", where),
-        marker_permutation=_marker_permutation(layout, bodies, normal, where),
+        marker_permutation=_marker_permutation(layout, bodies, normal, tolerance, where),
+        body_turns=read_only(_body_turns(layout, bodies, normal)),
+        body_shifts=read_only(_body_shifts(layout, bodies, normal)),
+        tolerance=tolerance,
     )
 
 
@@ -117,9 +148,8 @@ def _name_permutation(names: Sequence[str], partners: Mapping[str, str], kind: s
     """(N,) index of each name's image: its prefix swapped, or itself where no prefix fits."""
 
     def image_of(name: str) -> str:
-        for prefix, partner in partners.items():
-            if name.startswith(prefix):
-                image = partner + name.removeprefix(prefix)
+        for part, partner in partners.items():
+            if (image := swapped(name, part, partner)) is not None:
                 return one_of(image, names, f"{kind} (the image of {name})", where)
         return name
 
@@ -129,26 +159,55 @@ def _name_permutation(names: Sequence[str], partners: Mapping[str, str], kind: s
     return read_only_indices(permutation)
 
 
-def _joint_signs(layout: Layout, permutation: IntArray, normal: FloatArray, where: str) -> FloatArray:
+def swapped(name: str, part: str, partner: str) -> str | None:
+    """The name with one part of it replaced, or None where it has not that part. "l_", "*_l" and "*left*" as in `swap`."""
+    old, new = part.strip("*"), partner.strip("*")
+    if part.startswith("*") and part.endswith("*"):
+        return name.replace(old, new, 1) if old in name else None
+    if part.startswith("*"):
+        return name.removesuffix(old) + new if name.endswith(old) else None
+    return new + name.removeprefix(old) if name.startswith(old) else None
+
+
+def _joint_signs(
+    layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str
+) -> FloatArray:
     """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against it."""
     images = -layout.joint_axes[permutation] * (1.0 - 2.0 * normal)
     alignment = np.sum(images * layout.joint_axes, axis=-1)
     for joint, partner, cosine in zip(layout.joint_names, permutation, alignment, strict=True):
-        if abs(cosine) < 1.0 - _TOLERANCE:
+        if abs(cosine) < 1.0 - tolerance:
             pair = f"'{joint}' and '{layout.joint_names[partner]}'"
             raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
     return read_only(np.sign(alignment))
 
 
+def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
+    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where it is but rounding."""
+    reflection = np.diag(1.0 - 2.0 * normal)
+    partners = layout.body_rotations[permutation].swapaxes(-1, -2)
+    turns = rotations.from_matrix(reflection @ partners @ reflection @ layout.body_rotations)
+    turns = turns * np.where(turns[:, :1] < 0, -1.0, 1.0)
+    turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = [1.0, 0.0, 0.0, 0.0]
+    return turns
+
+
+def _body_shifts(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
+    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none where only rounding."""
+    apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
+    shifts = np.einsum("bij,bi->bj", layout.body_rotations, apart)
+    return np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)
+
+
 def _marker_permutation(
-    layout: Layout, body_permutation: IntArray, normal: FloatArray, where: str
+    layout: Layout, body_permutation: IntArray, normal: FloatArray, tolerance: float, where: str
 ) -> IntArray:
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []
     bodies = np.asarray(layout.marker_bodies)
     for name, body, position in zip(layout.marker_names, bodies, layout.marker_positions, strict=True):
         distance = np.linalg.norm(layout.marker_positions - position * (1.0 - 2.0 * normal), axis=-1)
-        images = np.flatnonzero((distance < _TOLERANCE) & (bodies == body_permutation[body]))
+        images = np.flatnonzero((distance < tolerance) & (bodies == body_permutation[body]))
         if len(images) != 1:
             raise InputError(f"{where}: marker '{name}' has {len(images)} mirror images; expected one")
         permutation.append(images[0])

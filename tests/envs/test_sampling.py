@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
+import pytest
 import torch
 
-from mocap_data.store import MotionSet
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet, write_motions
+from npmp.envs import load_motions
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.robots import Robot
@@ -70,3 +76,44 @@ def test_counts_survive_a_checkpoint(robot: Robot, motions: MotionSet) -> None:
     a.record(torch.arange(250), torch.arange(250) > 200)
     b.load_state_dict({k: v.clone() for k, v in a.state_dict().items()})
     assert torch.equal(draw(a), draw(b))
+
+
+def weighted(motions: MotionSet, *weights: float) -> MotionSet:
+    changed = [dataclasses.replace(m, weight=w) for m, w in zip(motions.motions, weights, strict=True)]
+    return dataclasses.replace(motions, motions=tuple(changed))
+
+
+def test_weights_of_clips(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, weighted(motions, 3.0, 0.5))
+    # 90 frames of weight 3 and 140 of weight 1/2 are allowed: 270 : 70
+    share = draw(StartSampler(reference, tail=10, uniform_share=1.0))
+    torch.testing.assert_close(share[:90], torch.full((90,), 3.0 / 340), atol=0.003, rtol=0)
+    assert abs(float(share[:100].sum()) - 270 / 340) < 0.01
+    assert (share[90:100] == 0).all() and (share[240:] == 0).all()
+    # failures weigh on top: nothing recorded, all segments alike, the clips' weights remain
+    share = draw(StartSampler(reference, tail=10, uniform_share=0.0))
+    assert abs(float(share[:100].sum()) - 270 / 340) < 0.01
+
+
+def test_equal_weights_change_no_bit(robot: Robot, motions: MotionSet) -> None:
+    plain = StartSampler(Reference(robot, motions), uniform_share=0.5)
+    equal = StartSampler(Reference(robot, weighted(motions, 2.0, 2.0)), uniform_share=0.5)
+    assert torch.equal(draw(plain), draw(equal))
+
+
+def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> None:
+    for uniform_share in (0.0, 1.0):
+        share = draw(StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share))
+        assert share[:100].sum() == 0
+    with pytest.raises(InputError, match="every clip has the sampling weight 0"):
+        Reference(robot, weighted(motions, 0.0, 0.0))
+
+
+def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+    first, second = motions.motions
+    split = (dataclasses.replace(first, split="train"), dataclasses.replace(second, split="validation"))
+    write_motions(tmp_path / "m.h5", dataclasses.replace(motions, motions=split))
+    assert load_motions(tmp_path / "m.h5", robot).names == motions.names
+    assert load_motions(tmp_path / "m.h5", robot, "validation").names == (second.name,)
+    with pytest.raises(InputError, match=r"m.h5: no motion is of split 'test'; there are: train, validation"):
+        load_motions(tmp_path / "m.h5", robot, "test")

@@ -11,10 +11,12 @@ import pytest
 from experiments import cli
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.readers.common import DOG_NAMES
+from npmp import robots
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; reports have tests of their own."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -32,10 +34,14 @@ def save(path: Path, clip: Clip, positions: np.ndarray | None = None, fps: float
     return path
 
 
+def npmp_retarget(*arguments: object) -> int:
+    return cli.main(["retarget", "up=z", "report=null", *map(str, arguments)])
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line of a command that fails by the user's fault."""
     capsys.readouterr()
-    assert cli.main(["retarget", "up=z", *map(str, arguments)]) == 2
+    assert npmp_retarget(*arguments) == 2
     text = capsys.readouterr().err
     assert "Traceback" not in text
     assert len(text.strip().splitlines()) == 1, text
@@ -62,9 +68,9 @@ def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
 ) -> None:
     save(elsewhere / "a.npz", walk)
     for _ in range(2):
-        assert cli.main(["retarget", "a.npz@0:40", "up=z", "out=m.h5"]) == 0
+        assert npmp_retarget("a.npz@0:40", "out=m.h5", "clean=false") == 0
     shown = capsys.readouterr()
-    assert "1 motion of anymal_b, 40 frames" in shown.out and "!" not in shown.out
+    assert "1 motion of anymal_b from 40 frames" in shown.out and "!" not in shown.out
     assert not shown.err
 
 
@@ -76,7 +82,7 @@ def test_an_absurd_value_leaves_out_one_clip(elsewhere: Path, walk: Clip, capsys
     wild[7, 0, 1] = 1e30
     bad = save(folder / "bad.npz", walk, wild)
     save(folder / "point.npz", walk, np.zeros_like(walk.positions))
-    assert cli.main(["retarget", f"source={folder}", "up=z", "out=m.h5"]) == 0
+    assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 2 and all("left out" in line for line in lines)
     assert str(bad) in lines[0] and "Hips is 1e+30 m" in lines[0] and "frame 7" in lines[0]
@@ -88,28 +94,33 @@ def test_an_absurd_value_leaves_out_one_clip(elsewhere: Path, walk: Clip, capsys
 
 def test_wrong_units_are_warned_of(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
     save(elsewhere / "a.npz", walk)
-    assert cli.main(["retarget", "a.npz", "up=z", "scale=100", "out=m.h5"]) == 0
+    assert npmp_retarget("a.npz", "scale=100", "out=m.h5", "clean=false") == 0
     shown = capsys.readouterr()
     assert "a !" in shown.out
     (line,) = shown.err.strip().splitlines()
-    assert line.startswith("npmp: warning: a looks wrong: RMS ") and "units? scale=; axis? up=" in line
-    assert cli.main(["retarget", "a.npz", "up=z", "scale=0.1", "out=m.h5"]) == 0  # small enough to fit well
-    assert "looks wrong: an animal of 0." in capsys.readouterr().err
+    assert line.startswith("npmp: warning: a looks wrong: ") and "units? scale= should be 100 times smaller" in line
+    assert npmp_retarget("a.npz", "scale=0.1", "out=m.h5", "clean=false") == 0  # small enough to fit well
+    assert "looks wrong: is 0.1" in capsys.readouterr().err
+    assert npmp_retarget("a.npz", "scale=100", "max_error_m=0.001", "out=n.h5") == 2
+    warning, error = capsys.readouterr().err.strip().splitlines()
+    assert warning.startswith("npmp: warning: a looks wrong") and "cleaning leaves nothing of 1 recording" in error
+    assert "far from the recording 1.5 s (max_error_m=)" in error and "clean=false keeps all" in error
+    assert not Path("n.h5").exists()
 
 
 def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     import dataclasses
 
     from experiments.retarget import doubts
-    from npmp import robots
     from retarget import retarget
 
     motion = retarget(walk, robots.load("anymal_b"))
-    assert doubts(motion, walk) == ""
+    assert doubts(motion, walk) == "" and doubts(motion, None) == ""
     slow = dataclasses.replace(walk, rate_hz=0.1)  # 90 frames: 900 s
     assert "900 s at 0.1 frames/s (rate?" in doubts(motion, slow)
     beyond = dataclasses.replace(motion, quality={**motion.quality, "limit_violations": 1.0})
     assert "1 limit violation (" in doubts(beyond, walk)
+    assert doubts(beyond, walk, cleaned=True) == ""  # it is dropped, and said there
 
 
 def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +129,7 @@ def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, capsys
     assert "does not name its keypoints" in line and "mocap_data.read(path, names=...)" in line and "rate_hz" not in line
     save(elsewhere / "a.npz", walk, fps=None)
     assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
-    assert cli.main(["retarget", "a.npz", "up=z", "source_rate_hz=60", "out=m.h5"]) == 0
+    assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
     assert "source_rate_hz=30 is for keypoint files" in refused(capsys, "b.bvh", "source_rate_hz=30")
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
@@ -133,7 +144,7 @@ def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, capsys: pytes
     for wrong in ("abc", "-100:", "1:2:3", "1.5:9", ""):
         assert f"{wrong!r} is no stretch of frames; FILE@START:STOP" in refused(capsys, f"source=a.npz@{wrong}")
     assert "no file or folder 'b.npz@abc'" in refused(capsys, "b.npz@abc")
-    assert cli.main(["retarget", "source=[a.npz@0:40,a.npz@50:9000]", "up=z", "out=m.h5"]) == 0
+    assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
 
 
@@ -149,10 +160,141 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
     save(elsewhere / "a.npz", walk)
     flat = walk.positions[:, [walk.index(name) for name in DOG_NAMES]].reshape(90, -1)
     np.savetxt("b.csv", flat, delimiter=",")
-    assert cli.main(["retarget", "source=[a.npz@10:50,b.csv]", "up=z", "source_rate_hz=50", "out=m.h5"]) == 0
+    assert npmp_retarget("source=[a.npz@10:50,b.csv]", "source_rate_hz=50", "out=m.h5", "clean=false") == 0
     provenance = read_motions("m.h5").provenance
     assert json.loads(provenance["recordings"]) == [
         {"clip": "a_10_50", "file": "a.npz", "frames": [10, 50], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
         {"clip": "b", "file": "b.csv", "frames": [0, 90], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
     ]
     assert provenance["rate_hz"] == "50.0" and "frames" not in provenance and "offsets" in provenance
+
+
+def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+    """A walk of 1.5 s that hops off the floor in the middle, and one as it is."""
+    positions = np.concatenate([walk.positions] * 3)  # 4.5 s
+    positions[120:150, :, 2] += 0.6
+    save(elsewhere / "hop.npz", walk, positions)
+    save(elsewhere / "walk.npz", walk)
+    assert npmp_retarget("source=.", "out=m.h5", "mirrors=left_right", "validation=0.3") == 0
+    shown = capsys.readouterr().out
+    motions = read_motions("m.h5")
+    assert "feet far from the ground" in shown and f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
+    assert {motion.recording for motion in motions.motions} == {"hop", "walk"}
+    assert {motion.mirror for motion in motions.motions} == {"", "left_right"}
+    held = {motion.recording for motion in motions.motions if motion.split == "validation"}
+    assert len(held) == 1  # a recording and its mirrors stay together
+    dropped = json.loads(motions.provenance["dropped"])
+    assert {entry["recording"] for entry in dropped} == {"hop"}
+    assert any(entry["reason"] == "feet far from the ground" and 1.5 < entry["start_s"] < 2.5 for entry in dropped)
+    seconds = json.loads(motions.provenance["seconds"])
+    lost = sum(entry["stop_s"] - entry["start_s"] for entry in dropped)
+    assert seconds["kept"] == pytest.approx(seconds["read"] - lost, abs=0.01)
+    for motion in motions.motions:
+        assert motion.quality["limit_violations"] == motion.quality["velocity_violations"] == 0
+
+
+def test_a_misread_clip_does_not_spoil_the_others(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = elsewhere / "clips"
+    folder.mkdir()
+    save(folder / "good.npz", walk)
+    assert npmp_retarget(f"source={folder}", "out=alone.h5", "clean=false") == 0
+    save(folder / "huge.npz", walk, 100.0 * walk.positions)
+    save(folder / "over.npz", walk, walk.positions * [1.0, -1.0, -1.0])
+    assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
+    said = capsys.readouterr().err
+    assert "huge looks wrong" in said and "over looks wrong" in said and "upside down" in said and "good looks" not in said
+    motions, alone = read_motions("m.h5"), read_motions("alone.h5")
+    assert motions.names == ("good", "huge", "over")
+    np.testing.assert_array_equal(motions["good"].qpos, alone["good"].qpos)
+
+
+def test_motions_of_others_are_taken_as_they_are(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+    from mocap_data.export import write_mjlab_npz
+
+    save(elsewhere / "a.npz", walk)
+    assert npmp_retarget("a.npz", "out=m.h5", "clean=false") == 0
+    (motion,) = read_motions("m.h5").motions
+    (elsewhere / "theirs").mkdir()
+    robot = robots.load("anymal_b")
+    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names)
+    capsys.readouterr()
+    assert npmp_retarget("source=[a.npz,theirs]", "out=n.h5", "clean=false") == 0
+    motions = read_motions("n.h5")
+    assert motions.names == ("a", "b") and "2 motions of anymal_b" in capsys.readouterr().out
+    np.testing.assert_allclose(motions["b"].qpos[:, 7:], motion.qpos[:, 7:], atol=1e-5)
+    assert "rms_marker_m" not in motions["b"].quality and motions["b"].quality["foot_slide_mps"] < 0.02
+
+
+def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
+    import dataclasses
+    import io
+
+    from rich.console import Console
+
+    from experiments.retarget import table_of
+    from retarget import retarget_many
+
+    base = retarget_many([walk], robots.load("anymal_b"))
+    (motion,) = base.motions
+    bad = {**motion.quality, "rms_marker_m": 0.5, "jerk_rms": 123456.0, "velocity_violations": 1234.0}
+    many = [dataclasses.replace(motion, name=f"a_rather_long_name_of_a_clip_{i:03d}") for i in range(40)]
+    many[17] = dataclasses.replace(many[17], quality=bad)
+    for motions, rows in ((many[:5], 5), (many, 12)):
+        text = io.StringIO()
+        Console(file=text, width=80).print(table_of(dataclasses.replace(base, motions=tuple(motions)), {}))
+        lines = text.getvalue().splitlines()
+        assert max(len(line) for line in lines) <= 80
+        assert sum(f" {motion.duration_s:.1f} " in line for line in lines) == rows + 1  # and the median
+        assert "…" not in text.getvalue()
+    assert "the worst 12 of 40" in text.getvalue()
+    first = next(line for line in lines if "a_rather" in line)
+    assert "50.00" in first and "123456" in first and "1234" in first  # the worst comes first
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some aside."""
+    import dataclasses
+
+    from experiments.common import compose
+    from experiments.retarget import CLEAN_KEYS, SOLVER_KEYS, clean_options, solver_options
+    from retarget import CleanOptions, Options
+
+    config = compose("retarget")
+    assert set(SOLVER_KEYS) <= set(config) and set(CLEAN_KEYS) <= set(config)
+    assert Options(**solver_options(config)) == Options()
+    chosen = CleanOptions(**clean_options(config))
+    assert chosen == dataclasses.replace(CleanOptions(), mirrors="none", validation=0.0)
+
+
+def test_options_are_checked_before_any_work(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no method 'magic'; there are: points, joints" in refused(capsys, "method=magic")
+    assert "mirrors" in refused(capsys, "mirrors=up_down")
+    assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
+    assert "scale_body must be" in refused(capsys, "scale_body=-1")
+    np.savez("a.npz", positions=np.zeros((9, 2, 3)), names=np.array(["a", "b"]))
+    assert "asf=x.asf is for AMC motions" in refused(capsys, "asf=x.asf", "source=a.npz")
+    Path("mine.html").write_text("<p>mine</p>")
+    assert cli.main(["retarget", "out=mine.h5"]) == 2
+    assert "is no report of npmp" in capsys.readouterr().err and not Path("mine.h5").exists()
+    assert cli.main(["retarget", "report=no/where.html"]) == 2
+    assert "there is no folder no" in capsys.readouterr().err
+
+
+def test_people_by_joints(elsewhere: Path, shared: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("dm_control")
+    source = shared / "mocap" / "cmu_asfamc"
+    amc = sorted(source.rglob("07_01.amc"))
+    if not amc:
+        pytest.skip("no recording 07_01")
+    save(elsewhere / "a.npz", walk)
+    command = ["retarget", "robot=op3", "method=joints", "report=null", "clean=false", "out=m.h5"]
+    assert cli.main([*command, f"source=[{amc[0]}@0:200,a.npz]"]) == 0
+    shown = capsys.readouterr()
+    assert "a.npz holds no joint angles (AMC and dm_control's HDF5 do); use method=points" in shown.err
+    assert "legs" in shown.out and "RMS" not in shown.out  # what it has no markers for has no column
+    (motion,) = read_motions("m.h5").motions
+    assert motion.name == "07_01_0_200" and motion.recording == "07_01_0_200"
+    assert motion.duration_s == pytest.approx(200 / 120, abs=0.05)
+    assert motion.quality["leg_orientation_deg"] < 6.0 and motion.quality["self_collision_share"] == 0.0
+    assert cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"]) == 2
+    assert "robot 'anymal_b' has no joint" in capsys.readouterr().err

@@ -25,6 +25,10 @@ def test_arrays_are_read_only_and_the_callers_are_not_touched() -> None:
     assert clip.crop(0, 1).positions.flags.writeable is False
 
 
+def test_it_says_what_it_is_in_one_line() -> None:
+    assert repr(make()) == "<Clip 'line': 10 frames of 2 keypoints at 10 Hz, from 'unknown'>"
+
+
 def test_duration_select_index() -> None:
     clip = make()
     assert (clip.num_frames, clip.duration_s, clip.index("b")) == (10, 1.0, 1)
@@ -33,6 +37,18 @@ def test_duration_select_index() -> None:
     np.testing.assert_array_equal(swapped.positions, clip.positions[:, ::-1])
     with pytest.raises(InputError, match=r"no keypoint .*'c'; there are: a, b"):
         clip.select(["c"])
+
+
+def test_select_keeps_who_hangs_from_whom() -> None:
+    #  0 - 1 - 2 - 3, and 4 hangs from 1
+    clip = Clip(np.zeros((1, 5, 3)), tuple("abcde"), 1.0, parents=(-1, 0, 1, 2, 1))
+    assert clip.select("abcde").parents == (-1, 0, 1, 2, 1)
+    assert clip.select("dea").parents == (2, 2, -1)  # d's next ancestor that is left is a
+    assert clip.select("ce").parents == (-1, -1)
+    assert make().select(["b"]).parents is None
+    for names, message in ((["a", "a"], "'a' appears more than once"), ([], "has no keypoints")):
+        with pytest.raises(InputError, match=message):
+            clip.select(names)
 
 
 def test_crop() -> None:
@@ -75,6 +91,8 @@ def test_resample_recovers_a_smooth_motion() -> None:
         ({"rate_hz": float("nan")}, "not positive"),
         ({"parents": (0,)}, "parents must be 2 indices"),
         ({"parents": (-1, 2)}, "parents must be 2 indices"),
+        ({"parents": (1, 0)}, "parents lead in a circle"),
+        ({"parents": (-1, 1)}, "parents lead in a circle"),
     ],
 )
 def test_bad_input(change: dict, message: str) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 import mocap_data
 from mocap_data.errors import InputError
-from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
+from mocap_data.readers import is_recording, keypoints, options_of, read_all
+from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
+from mocap_data.store import MotionSet, write_motions
 
 BVH = """HIERARCHY
 ROOT Hips
@@ -80,6 +86,55 @@ def test_bvh_in_another_style(tmp_path: Path) -> None:
     # a quarter about Y takes X to -Z and Z to X
     expected = [[1, 7, 3], [6, 8, 3], [6, 8, 2], [7, 8, 3], [1, 7, 2], [1, 7, 1]]
     np.testing.assert_allclose(clip.positions[0], expected, atol=1e-14)
+
+
+CHANNELS = [f"{axis}{kind}" for kind in ("position", "rotation") for axis in "XYZ"]
+
+
+@given(
+    parents=st.lists(st.integers(0, 5), max_size=6),
+    channels=st.lists(
+        st.permutations(CHANNELS).flatmap(lambda c: st.integers(0, 6).map(lambda n: c[:n])), min_size=7, max_size=7
+    ),
+    seed=st.integers(0, 2**16),
+)
+def test_any_hierarchy_and_channels_by_another_path(
+    tmp_path_factory: pytest.TempPathFactory, parents: list[int], channels: list[list[str]], seed: int
+) -> None:
+    """Trees of up to seven joints with any channels in any order, against scipy's matrices, joint by joint."""
+    rng = np.random.default_rng(seed)
+    parents = [-1, *(parent % (i + 1) for i, parent in enumerate(parents))]
+    channels = [channels[0] or ["Xrotation"], *channels[1 : len(parents)]]
+    offsets = rng.normal(size=(len(parents), 3))
+    numbers = rng.uniform(-180, 180, size=(2, sum(map(len, channels))))
+    children = {i: [j for j, parent in enumerate(parents) if parent == i] for i in range(len(parents))}
+    order: list[int] = []  # of the joints in the file, and so of their numbers
+
+    def block(i: int) -> str:
+        order.append(i)
+        inner = " ".join(f"JOINT j{j} {block(j)}" for j in children[i])
+        x, y, z = map(float, offsets[i])
+        return f"{{ OFFSET {x!r} {y!r} {z!r} CHANNELS {len(channels[i])} {' '.join(channels[i])} {inner} }}"
+
+    rows = "\n".join(" ".join(map(repr, map(float, row))) for row in numbers)
+    path = tmp_path_factory.getbasetemp() / "tree.bvh"
+    path.write_text(f"HIERARCHY\nROOT j0 {block(0)}\nMOTION\nFrames: 2\nFrame Time: 0.01\n{rows}\n")
+    clip = mocap_data.read(path, scale=1.0, up="z")
+    for frame in range(2):
+        column, turns, places = 0, {}, {}
+        for i in order:
+            offset, turn = offsets[i].copy(), np.eye(3)
+            for channel in channels[i]:
+                number, axis = numbers[frame, column], "XYZ".index(channel[0])
+                if channel.endswith("position"):
+                    offset[axis] = number
+                else:
+                    turn = turn @ Rotation.from_rotvec(np.deg2rad(number) * np.eye(3)[axis]).as_matrix()
+                column += 1
+            above = parents[i]
+            turns[i] = turn if above < 0 else turns[above] @ turn
+            places[i] = offset if above < 0 else places[above] + turns[above] @ offset
+            np.testing.assert_allclose(clip.positions[frame, clip.index(f"j{i}")], places[i], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +214,10 @@ def test_bvh_cut_anywhere_is_one_clear_error(bvh: Path) -> None:
 
 def test_binary_in_disguise(bvh: Path) -> None:
     bvh.write_bytes(np.random.default_rng(0).bytes(5000))
-    with pytest.raises(InputError, match="line 1: expected HIERARCHY"):
+    with pytest.raises(InputError, match="is binary, expected text"):
+        mocap_data.read(bvh)
+    bvh.write_text(BVH, encoding="utf-16")
+    with pytest.raises(InputError, match="is text in UTF-16; save it as UTF-8 or ASCII"):
         mocap_data.read(bvh)
 
 
@@ -168,15 +226,104 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
         mocap_data.read(tmp_path / "absent.bvh")
     with pytest.raises(InputError, match="is a folder"):
         mocap_data.read(tmp_path)
-    (tmp_path / "a.c3d").write_text("")
-    with pytest.raises(InputError, match=r"suffix '.c3d'; there are: .bvh, .csv, .npz, .txt"):
-        mocap_data.read(tmp_path / "a.c3d")
+    (tmp_path / "a.fbx").write_text("")
+    with pytest.raises(InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json, .npz, .txt"):
+        mocap_data.read(tmp_path / "a.fbx")
+    with pytest.raises(InputError, match="no file"):
+        mocap_data.read("a\0b.bvh")
+    os.mkfifo(tmp_path / "pipe.bvh")
+    with pytest.raises(InputError, match="is no regular file"):
+        mocap_data.read(tmp_path / "pipe.bvh")
     with pytest.raises(InputError, match=r"no option for .bvh files 'rate'; there are: scale, up, "):
         mocap_data.read(bvh, rate=60)
-    with pytest.raises(InputError, match="no upward axis 'x'; there are: y, z"):
-        mocap_data.read(bvh, up="x")
+    with pytest.raises(InputError, match="no upward axis 'w'; there are: x, y, z, -x, -y, -z"):
+        mocap_data.read(bvh, up="w")
     with pytest.raises(InputError, match=r"scale 0.0 is not positive"):
         mocap_data.read(bvh, scale=0.0)
+
+
+def test_units_by_name(bvh: Path) -> None:
+    for unit, metres in (("m", 1.0), ("cm", 0.01), ("MM", 0.001), (" inches", 0.0254), ("ft", 0.3048), ("0.5", 0.5)):
+        clip = mocap_data.read(bvh, scale=unit, up="z")
+        np.testing.assert_allclose(clip.positions[0, 0], [0, 50 * metres, 0], rtol=1e-15)
+    with pytest.raises(InputError, match=r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft"):
+        mocap_data.read(bvh, scale="furlong")
+    for scale in ("nan", "-1", True, None, [1]):
+        with pytest.raises(InputError, match="scale"):
+            mocap_data.read(bvh, scale=scale)
+
+
+def test_upward_axes(bvh: Path) -> None:
+    """The end of the chain in frame 1 lies at (0, 60, 15) in the file, in centimetres."""
+    for up, expected in (
+        ("y", [0.15, 0.0, 0.60]),
+        ("x", [0.60, 0.15, 0.0]),
+        ("z", [0.0, 0.60, 0.15]),
+        ("-y", [0.15, 0.0, -0.60]),
+        ("-Z", [0.0, -0.60, -0.15]),
+        ("-x", [0.60, -0.15, 0.0]),
+    ):
+        np.testing.assert_allclose(mocap_data.read(bvh, up=up).positions[1, 2], expected, atol=1e-15, err_msg=up)
+
+
+def test_every_option_is_listed(bvh: Path, tmp_path: Path) -> None:
+    assert options_of(bvh) == {
+        "scale": 0.01, "up": "y", "add_root_offset": False,
+        "name": None, "source": None, "licence": "unknown",
+    }
+    (tmp_path / "a.txt").write_text(' \n{"Frames": []}')
+    (tmp_path / "b.txt").write_text("1,2,3")
+    assert "character" in options_of(tmp_path / "a.txt")
+    assert "names" in options_of(tmp_path / "b.txt")
+    assert options_of("a.fbx") == {}
+
+
+def test_what_of_a_folder_is_a_recording(bvh: Path, tmp_path: Path) -> None:
+    for name, text in {
+        "README.txt": "About these recordings",
+        "LICENSE": "",
+        "points.txt": " -1,2,3",
+        "cycle.txt": '{"Loop": "wrap", "Frames": []}',
+        "dog3d_character.txt": '{"Skeleton": {}}',
+        "subsets.json": '{"walk": ["01"]}',
+        "x.asf": "",
+        "x.amc": "",
+        "own.h5": "",
+        "notes.md": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = sorted(path.name for path in tmp_path.iterdir() if is_recording(path))
+    assert found == ["cycle.txt", "dog.bvh", "points.txt", "x.amc"]
+
+
+def test_one_clip_of_a_file_of_one(bvh: Path) -> None:
+    (clip,) = read_all(bvh, name="n")
+    np.testing.assert_array_equal(clip.positions, mocap_data.read(bvh).positions)
+    assert clip.name == "n"
+
+
+def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
+    deep = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 " for i in range(1, 1500))
+    text = f"HIERARCHY\nROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}\nMOTION\nFrames: 1\nFrame Time: 1\n5\n"
+    (tmp_path / "deep.bvh").write_text(text)
+    clip = mocap_data.read(tmp_path / "deep.bvh", scale=1.0, up="z")
+    np.testing.assert_array_equal(clip.positions[0, -1], [5, 1499, 0])
+    (tmp_path / "deep.bvh").write_text(text.replace("JOINT j1 {", "JOINT j1 {" + "JOINT k {" * 1000))
+    with pytest.raises(InputError, match=r"line 2: more than 2,000 joints"):
+        mocap_data.read(tmp_path / "deep.bvh")
+
+
+def test_what_would_not_fit_into_memory_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1,000 joints without channels and 100,000 frames of one number: a file of 0.2 MB, and 2.4 GB of positions
+    joints = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 }} " for i in range(1000))
+    path = tmp_path / "wide.bvh"
+    head = f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 1\n"
+    path.write_text(head + "1\n" * 100_000)
+    with pytest.raises(InputError, match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates"):
+        mocap_data.read(path)
+    monkeypatch.setattr("mocap_data.readers.common.MAX_FILE_BYTES", 100_000)
+    with pytest.raises(InputError, match=r"has 0 MB, more than the 0 MB that are read; cut it into parts"):
+        mocap_data.read(path)
 
 
 def write_csv(path: Path, positions: np.ndarray) -> Path:
@@ -205,6 +352,44 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
         mocap_data.read(tmp_path / "two.csv", names=["a"], rate_hz=1)
 
 
+def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "named.csv"
+    path.write_text("time (s), left foot_X,left foot_Y,left foot_Z,head.x,head.y,head.z,\n0.00,1,2,3,4,5,6\n0.02,1,2,3,4,5,7\n")
+    clip = mocap_data.read(path, up="z")
+    assert (clip.names, clip.rate_hz) == (("left foot", "head"), 50.0)
+    np.testing.assert_array_equal(clip.positions[1], [[1, 2, 3], [4, 5, 7]])
+    assert mocap_data.read(path, rate_hz=10, names=["a", "b"]).names == ("a", "b")
+    path.write_text("\n'ax','ay','az'\r\n1,2,3\r\n")
+    assert mocap_data.read(path, rate_hz=10).names == ("a",)
+    with pytest.raises(MissingOptions, match=r"give rate_hz$"):
+        mocap_data.read(path)
+    path.write_text("frame,ax,ay,az\n1,1,2,3\n2,1,2\n")
+    with pytest.raises(InputError, match="line 3: 3 numbers, the rows before have 4"):
+        mocap_data.read(path, rate_hz=10)
+    path.write_text("ax,ay,az,bx,by,bz\n1,1,2\n")
+    with pytest.raises(InputError, match="3 numbers in a row, its row of names has 6"):
+        mocap_data.read(path, rate_hz=10)
+    path.write_text("time,ax,ay,az\n0,1,2,3\n1,1,2,3\n3,1,2,3\n4,1,2,3\n")
+    with pytest.raises(InputError, match="frame 1 lasts 2 s, most last 1 s; give rate_hz="):
+        mocap_data.read(path)
+    path.write_text("time,ax,ay,az\n0,1,2,3\n1e-320,1,2,3\n")
+    with pytest.raises(InputError, match="rate inf Hz is not positive"):
+        mocap_data.read(path)
+    for header in ("x,y,z", "ax,ay,bz", "ax,az,ay", "ax,ay", "time"):
+        path.write_text(f"{header}\n1,2,3\n")
+        with pytest.raises(InputError, match=r"line 1: .* is not a number|line 2: 3 numbers"):
+            mocap_data.read(path, rate_hz=10)
+
+
+def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet) -> None:
+    path = tmp_path / "motions.h5"
+    write_motions(path, motions)
+    for reader in (mocap_data.read, read_all):
+        with pytest.raises(InputError, match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording"):
+            reader(path)
+    assert not is_recording(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -213,6 +398,10 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
         ("1,2\n", "2 numbers in a row, expected three"),
         ("x,y,z\n1,2,3\n", "line 1: 'x' is not a number"),
         ("1,2,3\n\n1,,3\n", "line 3: '' is not a number"),
+        ("1 2,,3\n", "line 1: '1 2' is not a number"),
+        ("1,2\n3,4,5,6\n", "line 2: 4 numbers, the rows before have 2"),
+        ("1 2,3,4\n", "line 1: '1 2' is not a number"),
+        ("1,2,3\n1;2;3\n", "line 2: 1 numbers, the rows before have 3"),
         ("1,2,3\n1,nan,3\n", r"line 2: a value is not finite \(frame 1\)"),
     ],
 )
@@ -275,6 +464,15 @@ def test_garbled_npz(tmp_path: Path, change: dict, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_an_archive_that_unpacks_to_far_more_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(keypoints, "MAX_ARCHIVE_BYTES", 1 << 20)
+    with pytest.raises(InputError, match=r"'positions.npy' unpacks to 2 MB, more than the 1 MB that are read"):
+        mocap_data.read(path)
+
+
 def test_npz_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, **GOOD)
@@ -297,11 +495,11 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         mocap_data.read(path)
 
 
-def test_npz_with_any_byte_broken_is_one_clear_error(tmp_path: Path) -> None:
+def test_npz_with_a_byte_broken_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez_compressed(path, **GOOD)
     whole = path.read_bytes()
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 3):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         try:
             mocap_data.read(path)  # some bytes, such as time stamps, mean nothing

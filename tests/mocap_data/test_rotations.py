@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from scipy.spatial.transform import Rotation
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation, RotationSpline
 
 from mocap_data import rotations as rot
 
@@ -136,6 +140,159 @@ def test_make_continuous() -> None:
     np.testing.assert_array_equal(rot.make_continuous(flipped), smooth)
     batch = np.stack([flipped, -flipped], axis=0)  # (2, T, 4): time is axis 1
     np.testing.assert_array_equal(rot.make_continuous(batch, axis=1)[1], -smooth)
+
+
+def tumbling(times: np.ndarray) -> np.ndarray:
+    """A known smooth rotation at times (T,): (T, 4)."""
+    angles = [2.0 * np.sin(1.3 * times), 0.5 * np.cos(2.0 * times), 0.7 * np.sin(times + 0.3)]
+    return rot.from_euler("ZYX", np.stack(angles, axis=-1))
+
+
+class Quaternion:
+    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of quaternions, powers of them."""
+
+    def __init__(self, w: float, x: float, y: float, z: float) -> None:
+        self.w, self.v = w, (x, y, z)
+
+    def __mul__(self, other: Quaternion) -> Quaternion:
+        (a, b, c), (d, e, f) = self.v, other.v
+        return Quaternion(
+            self.w * other.w - a * d - b * e - c * f,
+            self.w * d + a * other.w + b * f - c * e,
+            self.w * e + b * other.w + c * d - a * f,
+            self.w * f + c * other.w + a * e - b * d,
+        )
+
+    def inverse(self) -> Quaternion:
+        return Quaternion(self.w, *(-c for c in self.v))
+
+    def log(self) -> tuple[float, float, float]:
+        size = math.hypot(*self.v)
+        if size == 0.0:
+            return (0.0, 0.0, 0.0)
+        x, y, z = (math.acos(max(-1.0, min(1.0, self.w))) / size * c for c in self.v)
+        return (x, y, z)
+
+    @staticmethod
+    def exp(v: tuple[float, float, float]) -> Quaternion:
+        size = math.hypot(*v)
+        if size == 0.0:
+            return Quaternion(1.0, 0.0, 0.0, 0.0)
+        return Quaternion(math.cos(size), *(math.sin(size) / size * c for c in v))
+
+    def slerp(self, other: Quaternion, h: float) -> Quaternion:
+        x, y, z = (h * c for c in (self.inverse() * other).log())
+        return self * Quaternion.exp((x, y, z))
+
+
+def shoemake(knots: np.ndarray, i: int, h: float) -> np.ndarray:
+    """SQUAD between the inner knots i and i + 1 of (N, 4) on one hemisphere."""
+    q = [Quaternion(*row) for row in knots]
+
+    def inner(k: int) -> Quaternion:
+        ahead, behind = (q[k].inverse() * q[k + 1]).log(), (q[k].inverse() * q[k - 1]).log()
+        x, y, z = (-(a + b) / 4.0 for a, b in zip(ahead, behind, strict=True))
+        return q[k] * Quaternion.exp((x, y, z))
+
+    found = q[i].slerp(q[i + 1], h).slerp(inner(i).slerp(inner(i + 1), h), 2.0 * h * (1.0 - h))
+    return np.array([found.w, *found.v])
+
+
+@given(seed=st.integers(0, 10_000), h=st.floats(0.0, 1.0), size=st.floats(0.01, 1.5))
+def test_squad_is_shoemakes(seed: int, h: float, size: float) -> None:
+    """Between inner, evenly spaced knots that turn by up to `size` radians, against the scalar definition."""
+    rng = np.random.default_rng(seed)
+    knots = [rot.normalize(rng.normal(size=4))]
+    for _ in range(4):
+        knots.append(rot.multiply(knots[-1], rot.exp(size * rng.uniform(-0.5, 0.5, 3))))
+    q = np.array(knots)
+    for i in (1, 2):
+        found = rot.squad(q, np.arange(5.0), [min(i + h, i + 1.0)])[0]
+        np.testing.assert_allclose(found, shoemake(q, i, h), atol=1e-9)
+
+
+def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
+    times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
+    knots = tumbling(times)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], (30, 1))
+    np.testing.assert_allclose(rot.angle(rot.squad(signs * knots, times, times), knots), 0.0, atol=1e-7)
+    fine = rot.squad(signs * knots, times, np.linspace(times[0], times[-1], 2000))
+    assert (np.sum(fine[1:] * fine[:-1], axis=-1) > 0.9).all()
+    np.testing.assert_allclose(np.linalg.norm(fine, axis=-1), 1.0, atol=1e-14)
+    np.testing.assert_array_equal(fine[0], signs[0] * knots[0])
+
+
+def test_squad_keeps_a_steady_turn_exactly() -> None:
+    """Constant angular velocity, over many turns and at uneven times: to 1e-12, the ends included."""
+    rng = np.random.default_rng(0)
+    velocity, start = np.array([0.4, -1.1, 0.8]), rot.exp([0.3, 2.0, -0.5])
+
+    def steady(times: np.ndarray) -> np.ndarray:
+        return rot.multiply(start, rot.exp(times[:, None] * velocity))
+
+    for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):  # turns below pi
+        new = rng.uniform(times[0], times[-1], 200)
+        found, exact = rot.squad(steady(times), times, new), steady(new)
+        np.testing.assert_allclose(found * np.sign(np.sum(found * exact, axis=-1, keepdims=True)), exact, atol=1e-12)
+
+
+def test_squad_is_continuously_differentiable() -> None:
+    """The angular velocity just before and just behind each knot, evenly and unevenly spaced."""
+    rng = np.random.default_rng(2)
+    for times in (np.arange(20) / 4.0, np.cumsum(rng.uniform(0.1, 0.4, 20))):
+        knots, step = tumbling(times), 1e-5
+        inner = times[1:-1]
+        before, at, behind = (rot.squad(knots, times, inner + shift) for shift in (-step, 0.0, step))
+        jump = rot.difference(at, behind) - rot.difference(before, at)
+        # a jump of the velocity would show as step * jump; a continuous one leaves step^2 * acceleration
+        assert np.abs(jump).max() / step < 1e-3
+        assert np.abs(rot.difference(before, at)).max() / step > 1.0  # it does turn
+
+
+def test_squad_converges_to_the_motion() -> None:
+    """Errors of third order: knots twice as dense, errors an eighth, at the ends as well, even at uneven times."""
+    new, rng = np.linspace(0.0, 5.0, 1001), np.random.default_rng(3)
+    for uneven in (0.0, 0.3):
+        errors = []
+        for count in (51, 101, 201):
+            times = np.linspace(0.0, 5.0, count)
+            times[1:-1] += uneven * rng.uniform(-1, 1, count - 2) * (5.0 / count)
+            errors.append(rot.angle(rot.squad(tumbling(times), times, new), tumbling(new)).max())
+        assert errors[0] > 5.0 * errors[1] > 25.0 * errors[2]
+        assert errors[2] < 5e-5
+
+
+def test_squad_agrees_with_scipys_spline() -> None:
+    """RotationSpline is another curve (twice differentiable) through the same knots; at 60 Hz they are one to 1e-5."""
+    times, new = np.arange(300) / 60.0, np.random.default_rng(0).uniform(0.1, 4.8, 500)
+    spline = RotationSpline(times, to_scipy(tumbling(times)))
+    theirs = np.roll(spline(new).as_quat(), 1, axis=-1)
+    assert rot.angle(rot.squad(tumbling(times), times, new), theirs).max() < 1e-5
+
+
+def test_squad_in_batches() -> None:
+    times, new = np.arange(10.0), np.linspace(0, 9, 37)
+    q = np.stack([np.stack([tumbling(times / (3 + i + j)) for i in range(2)], axis=1) for j in range(3)], axis=1)
+    found = rot.squad(q, times, new)  # (10, 3, 2, 4) -> (37, 3, 2, 4)
+    assert found.shape == (37, 3, 2, 4)
+    np.testing.assert_array_equal(found[:, 2, 1], rot.squad(q[:, 2, 1], times, new))
+    assert rot.squad(q, times, []).shape == (0, 3, 2, 4)
+    np.testing.assert_array_equal(rot.squad(q[:1], [0.0], [0.0, 0.0]), np.repeat(q[:1], 2, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("times", "new", "message"),
+    [
+        ([0.0, 1.0], [0.5], "3 rotations need as many increasing times"),
+        ([0.0, 1.0, 1.0], [0.5], "increasing"),
+        ([0.0, 1.0, 2.0], [2.5], "within 0 to 2"),
+        ([0.0, 1.0, 2.0], [np.nan], "within 0 to 2"),
+        ([0.0, 1.0, 2.0], 1.0, "must be a list"),
+    ],
+)
+def test_squad_refuses(times: list[float], new: list[float] | float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rot.squad(np.tile(rot.IDENTITY, (3, 1)), times, new)
 
 
 def test_bad_calls() -> None:

@@ -86,7 +86,7 @@ def test_layout(path: Path) -> None:
     """The file as other programs see it."""
     with h5py.File(path) as file:
         assert file.attrs["schema"] == "npmp-motion"
-        assert file.attrs["version"] == 1
+        assert file.attrs["version"] == 2
         assert file.attrs["robot"] == "biped"
         assert list(file.attrs["joint_names"]) == list(JOINTS)
         assert list(file.attrs["body_names"]) == list(BODIES)
@@ -119,7 +119,7 @@ def spoil(path: Path, how: str) -> None:
         if how == "schema":
             file.attrs["schema"] = "other"
         elif how == "version":
-            file.attrs["version"] = 2
+            file.attrs["version"] = 3
         elif how == "old":
             file.attrs["version"] = 0
         elif how == "version text":
@@ -158,7 +158,7 @@ def spoil(path: Path, how: str) -> None:
     ("how", "message"),
     [
         ("schema", "is HDF5 but no motion file: schema 'other', expected 'npmp-motion'"),
-        ("version", r"version 2 is newer than this reader \(1\)"),
+        ("version", r"version 3 is newer than this reader \(2\)"),
         ("old", "version 0 does not exist"),
         ("version text", "'version' is 'two', expected an integer"),
         ("joint_names text", "'joint_names' is 'hip', expected a list of texts"),
@@ -263,3 +263,116 @@ def test_crop() -> None:
     np.testing.assert_array_equal(part.body_quat, motion.body_quat[10:20])
     with pytest.raises(InputError, match="it has 50"):
         motion.crop(10, 60)
+
+
+def rich_motion(name: str = "walk_c01_lr", seed: int = 0) -> ReferenceMotion:
+    """A motion with every field set to something that is not the default."""
+    motion, rng = make_motion(name, seed=seed), np.random.default_rng(seed)
+    return dataclasses.replace(
+        motion,
+        contacts=rng.random((50, 4)) < 0.5,
+        frame_quality={"marker_rms_m": rng.random(50), "marker_max_m": rng.random(50)},
+        recording="walk",
+        start_s=10.0,
+        mirror="left_right",
+        split="validation",
+        weight=1.7,
+    )
+
+
+FIELDS = ("recording", "start_s", "mirror", "split", "weight")
+
+
+def test_every_field_round_trips(tmp_path: Path) -> None:
+    wrote = rich_motion()
+    write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(wrote, make_motion("plain"))))
+    found = read_motions(tmp_path / "m.h5")
+    rich, plain = found["walk_c01_lr"], found["plain"]
+    assert rich.contacts is not None and rich.contacts.dtype == np.bool_ and not rich.contacts.flags.writeable
+    np.testing.assert_array_equal(rich.contacts, wrote.contacts)
+    assert list(rich.frame_quality) == ["marker_max_m", "marker_rms_m"]  # by name, as HDF5 keeps them
+    for key, values in wrote.frame_quality.items():
+        np.testing.assert_array_equal(rich.frame_quality[key], values)
+    for key in (*FIELDS, "quality"):
+        assert getattr(rich, key) == getattr(wrote, key)
+    assert plain.contacts is None and not plain.frame_quality
+    assert [getattr(plain, key) for key in FIELDS] == ["", 0.0, "", "", 1.0]
+    summary, other = summarize_motions(tmp_path / "m.h5")
+    assert [getattr(summary, key) for key in FIELDS] == [getattr(wrote, key) for key in FIELDS]
+    assert (summary.num_feet, summary.frame_figures) == (4, ("marker_max_m", "marker_rms_m"))
+    assert (other.num_feet, other.frame_figures) == (0, ())
+    assert summary.duration_s == 50 / 60
+    assert summary.quality == wrote.quality
+
+
+def test_version_1_still_reads(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file.attrs["version"] = 1
+        for name in file:
+            for key in FIELDS:
+                del file[name].attrs[key]
+    motion, wrote = read_motions(path)["walk"], make_set()["walk"]
+    np.testing.assert_array_equal(motion.qpos, wrote.qpos)
+    assert motion.contacts is None and motion.weight == 1.0 and motion.quality == wrote.quality
+    assert summarize_motions(path)[0].split == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("contacts", np.zeros(50, np.uint8), r"clip 'walk': contacts is no array \(T, F\)"),
+        ("contacts", np.full((50, 4), 2, np.uint8), "contacts must be truth values"),
+        ("contacts", np.zeros((49, 4), np.uint8), "arrays differ in frames.*contacts 49"),
+        ("frame_quality", np.zeros(50), "frame_quality is no group"),
+        ("frame_quality/rms", np.zeros(49), "arrays differ in frames.*frame_quality 'rms' 49"),
+        ("frame_quality/rms", np.zeros(50, int), "rms is of type int64"),
+        ("frame_quality/rms", np.full(50, np.nan), "frame_quality 'rms' has a value that is not finite at frame 0"),
+    ],
+)
+def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray, message: str) -> None:
+    with h5py.File(path, "r+") as file:
+        file[f"walk/{key}"] = value
+    with pytest.raises(InputError, match=message) as error:
+        read_motions(path)
+    assert str(error.value).count("motions.h5") == 1
+
+
+def test_missing_new_attribute_is_named(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["walk"].attrs["split"]
+    with pytest.raises(InputError, match="clip 'walk': attribute 'split' is missing"):
+        read_motions(path)
+
+
+@pytest.mark.parametrize("key", ["weight", "start_s", "recording", "rate_hz"])
+def test_figures_cannot_be_called_like_fields(tmp_path: Path, key: str) -> None:
+    motion = dataclasses.replace(make_motion(), quality={key: 1.0})
+    with pytest.raises(InputError, match=f"quality figure '{key}'"):
+        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(motion,)))
+
+
+def test_figures_of_frames_need_names_for_a_file(tmp_path: Path) -> None:
+    motion = dataclasses.replace(make_motion(), frame_quality={"a/b": np.zeros(50)})
+    with pytest.raises(InputError, match="cannot be called 'a/b'"):
+        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(motion,)))
+
+
+def test_select() -> None:
+    motions = [
+        dataclasses.replace(make_motion(name), split=split)
+        for name, split in [("a", "train"), ("b", "validation"), ("c", "train")]
+    ]
+    whole = dataclasses.replace(make_set(), motions=tuple(motions))
+    assert whole.select().names == ("a", "b", "c")
+    assert whole.select(split="train").names == ("a", "c")
+    assert whole.select(["c", "b"]).names == ("c", "b")
+    assert whole.select(["c", "b"], split="validation").names == ("b",)
+    assert whole.select(split="train").provenance == whole.provenance
+    with pytest.raises(InputError, match="no motion 'd'; there are: a, b, c"):
+        whole.select(["d"])
+    with pytest.raises(InputError, match="no motion is of split 'test'; there are: train, validation"):
+        whole.select(split="test")
+    with pytest.raises(InputError, match="no motion is left"):
+        whole.select(["a"], split="validation")
+    with pytest.raises(InputError, match="were not split"):
+        make_set().select(split="train")

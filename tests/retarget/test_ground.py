@@ -61,6 +61,36 @@ def test_planted_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> 
     assert jump < 1.3 * np.abs(np.diff(feet[:, 0, 0])).max()
 
 
+@pytest.mark.parametrize("slope", [(0.0, 0.0), (0.019, 0.0), (-0.012, 0.015)])
+def test_the_floors_slope_is_found(slope: tuple[float, float]) -> None:
+    clip = dog_gait("walk", duration_s=12.0, turn_rate=0.2)
+    feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions.copy()
+    feet[:, 2:, 2] += 0.012  # hind paws' keypoints are higher than fore paws'
+    feet[..., 2] += feet[..., :2] @ np.array(slope)
+    found = ground.floor_slope(feet, clip.rate_hz)
+    np.testing.assert_allclose(found, slope, atol=0.002)
+    level = feet @ ground.level_turn(found).T
+    assert (ground.floor_slope(level, clip.rate_hz) == 0.0).all()
+
+
+def test_a_platform_and_a_raised_paw_are_no_slope() -> None:
+    clip = dog_gait("walk", duration_s=6.0)
+    feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions.copy()
+    on_platform = feet.copy()
+    on_platform[..., 2] += np.where(feet[..., 0] > 1.5, 0.3, 0.0)
+    assert (ground.floor_slope(on_platform, clip.rate_hz) == 0.0).all()
+    feet[-100:] = feet[-100]
+    feet[-100:, 0, 2] += 0.2
+    assert (ground.floor_slope(feet, clip.rate_hz) == 0.0).all()
+
+
+def test_levelling_is_a_rotation() -> None:
+    turn = ground.level_turn(np.array([0.03, -0.02]))
+    np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-15)
+    for along in ([1.0, 0.0, 0.03], [0.0, 1.0, -0.02]):
+        assert (turn @ along)[2] == pytest.approx(0.0, abs=1e-15)
+
+
 def test_hold_leaves_a_wandering_stance_alone() -> None:
     values = np.linspace(0.0, 1.0, 20)[:, None]
     standing = np.ones(20, dtype=bool)
@@ -119,7 +149,8 @@ def test_slide_penetration_and_violations_by_hand() -> None:
 
 def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
     for skeleton in skeletons.SKELETONS:
-        assert set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
+        four_legged = set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
+        assert four_legged or set(skeleton.markers) <= set(skeletons.HUMANOID_MARKERS)
         for weights in skeleton.markers.values():
             assert sum(weights.values()) == pytest.approx(1.0)
 
@@ -129,7 +160,7 @@ def test_markers_are_weighted_means() -> None:
     assert skeletons.skeleton_of(clip) is skeletons.DOG
     both = skeletons.marker_positions(clip, skeletons.DOG, ("LF_shoulder", "RH_foot"))
     blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
-    np.testing.assert_allclose(both[:, 0], clip.positions[:, [blade, joint]].mean(axis=1), atol=1e-12)
+    np.testing.assert_allclose(both[:, 0], 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint], atol=1e-12)
     np.testing.assert_allclose(both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12)
     with pytest.raises(InputError, match="no marker 'nose'"):
         skeletons.marker_positions(clip, skeletons.DOG, ("nose",))

@@ -94,7 +94,7 @@ def test_offset_jacobian_equals_differences(solver: Solver) -> None:
         ).reshape(frames, 27)
 
     theta = rng.normal(size=6)
-    jacobian = offset_jacobian(layout, rotations.to_matrix(qpos[:, 3:7]), heading)
+    jacobian = offset_jacobian(layout, bodies[1], heading)
     for p in range(6):
         step = np.eye(6)[p]
         np.testing.assert_allclose(
@@ -123,7 +123,8 @@ def alternate(
         problem = solver.problem(theta, regularization)
         moved = targets + solver.layout.displacement(theta, heading)
         qpos = pose.solve_poses(problem, moved, qpos)
-        jacobian = offset_jacobian(solver.layout, rotations.to_matrix(qpos[:, 3:7]), heading)
+        _, turned = pose.forward(solver.tree, qpos)
+        jacobian = offset_jacobian(solver.layout, turned, heading)
         theta = theta + offset_step(pose.linearize(problem, qpos, moved), jacobian)
     return theta
 
@@ -197,3 +198,43 @@ def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, solver: Solve
     strange = {"base": robots.Marker("wing", np.zeros(3))}
     with pytest.raises(InputError, match="no body 'wing'"):
         layout_of(dataclasses.replace(robot, markers=strange), solver.tree)
+
+
+def test_a_humanoids_markers_by_kind() -> None:
+    solver = Solver.of(robots.load("op3"))
+    layout = solver.layout
+    assert layout.leans  # no mirror tells its front from its back
+    assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == {
+        f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")
+    }
+    assert not layout.footprint.any()
+    for row, axis in zip(layout.sign, layout.axis, strict=True):  # soles along and across, in the middle nothing across
+        members = np.flatnonzero(row)
+        assert len(members) in (1, 2)
+        assert not (layout.on_foot[members[0]] and axis == 2)
+        assert not (len(members) == 1 and axis == 1)
+
+
+def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
+    solver = Solver.of(robots.load("op3"))
+    theta = np.random.default_rng(7).normal(scale=0.01, size=len(solver.layout.axis))
+    assert_symmetric(solver.robot, solver.layout, solver.layout.offsets(theta), 1e-12)
+    mirror = solver.robot.symmetries["left_right"]
+    qpos = np.tile(solver.robot.home_qpos, (1, 1))
+    qpos[:, 7:] += np.random.default_rng(8).normal(scale=0.3, size=20)
+    points = solver.layout.points(theta)
+    world = pose.positions_of(points, *pose.forward(solver.tree, qpos))
+    image = pose.positions_of(points, *pose.forward(solver.tree, mirror.mirror_qpos(qpos)))
+    chosen = [list(solver.robot.markers).index(name) for name in solver.layout.names]
+    np.testing.assert_allclose(image, mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]], atol=1e-7)
+
+
+def test_weights_by_marker_and_part(solver: Solver) -> None:
+    names = list(solver.layout.names)
+    np.testing.assert_array_equal(solver.weights(None), [3.0] * 5 + [1.0] * 4)
+    np.testing.assert_array_equal(solver.weights({}), np.ones(9))
+    weights = solver.weights({"foot": 2.0, "LF_foot": 3.0, "shoulder": 0.5, "trunk": 4.0})
+    assert weights[names.index("LF_foot")] == 6.0 and weights[names.index("RH_foot")] == 2.0
+    assert weights[names.index("LF_shoulder")] == 2.0 and weights[names.index("base")] == 4.0
+    with pytest.raises(InputError, match=r"no marker or part .* 'tail'; there are: trunk, feet"):
+        solver.weights({"tail": 1.0})

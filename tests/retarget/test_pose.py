@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
@@ -148,6 +150,44 @@ def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
     assert np.abs(gradient[:, 6:][~at_bound]).max() < 1e-4
     assert (gradient[:, 6:][joints == lower] > -1e-4).all()
     assert (gradient[:, 6:][joints == upper] < 1e-4).all()
+
+
+def test_a_track_is_solved_as_well_as_its_frames_one_by_one() -> None:
+    robot, problem = anymal_problem(0.01)
+    rng = np.random.default_rng(5)
+    sway = np.sin(np.arange(5000)[:, None] / 20.0 + rng.uniform(0.0, 6.0, 12))  # more frames than a chunk
+    true = np.tile(robot.home_qpos, (5000, 1))
+    true[:, 7:] += 0.3 * sway
+    true[:, 3:7] = rotations.exp(0.2 * sway[:, :3])
+    true[2500:, 3:7] *= -1.0  # another track begins, and quaternions are on the other side
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets += 0.01 * rng.normal(size=targets.shape)
+    track = pose.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7)
+    alone = pose.solve_poses(problem, targets, pose.fit_root(problem.points, targets, problem.stand), tolerance=1e-7)
+    np.testing.assert_allclose(track[:, 7:], alone[:, 7:], atol=1e-5)
+    np.testing.assert_allclose(rotations.angle(track[:, 3:7], alone[:, 3:7]), 0.0, atol=1e-5)
+    np.testing.assert_array_equal(
+        pose.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7, threads=1), track
+    )
+
+
+def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
+    robot, problem = anymal_problem(0.05)
+    true = known_poses(robot, 40, 0.3)
+    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets = targets + 0.01 * np.random.default_rng(6).normal(size=targets.shape)
+    weight = np.random.default_rng(7).uniform(0.5, 2.0, size=(40, 9))
+    home = true[:, 7:] + 0.1
+    each = replace(problem, stand=home, weight=weight)
+    start = pose.fit_root(problem.points, targets, problem.stand)
+    found = pose.solve_poses(each, targets, start, tolerance=1e-8)
+    for t in (0, 17, 39):
+        one = replace(problem, stand=home[t], weight=weight[t])
+        expected = pose.solve_poses(one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8)
+        np.testing.assert_allclose(found[t], expected[0], atol=1e-9)
+        inside = (found[t, 7:] > problem.lower) & (found[t, 7:] < problem.upper)
+        gradient = pose.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[0]
+        assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
 
 
 def test_a_held_root_stays() -> None:

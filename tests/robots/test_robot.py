@@ -113,6 +113,33 @@ def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
     assert plank.home_qpos[2] == pytest.approx(0.3 * np.cos(0.1) + 0.02)
 
 
+def test_feet_are_points_or_soles(tmp_path: Path) -> None:
+    """Without points a foot is its offset; with points the lowest of them touches the floor at home."""
+    plank = robots.load(write(tmp_path))
+    np.testing.assert_array_equal(plank.foot_points, [[[0, 0, -0.3]]] * 2)
+    corners = [[-0.1, 0.0, -0.35], [0.1, 0.0, -0.35]]
+    plank = robots.load(write(tmp_path, robot=changed(("feet", "points"), {"l_leg": corners, "r_leg": corners})))
+    np.testing.assert_array_equal(plank.foot_points, [corners, corners])
+    np.testing.assert_array_equal(plank.foot_offset, [0, 0, -0.3])
+    assert plank.home_qpos[2] == pytest.approx(0.35 * np.cos(0.1) + 0.02)
+    with pytest.raises(ValueError, match="read-only"):
+        plank.foot_points[0, 0, 0] = 1.0
+
+
+def test_marker_weights(tmp_path: Path) -> None:
+    assert {marker.weight for marker in robots.load(write(tmp_path)).markers.values()} == {1.0}
+    heavy = robots.load(write(tmp_path, robot=changed(("markers", "left", "weight"), 2.5)))
+    assert heavy.markers["left"].weight == 2.5 and heavy.markers["right"].weight == 1.0
+
+
+def test_limits_are_radians_whatever_the_models_unit(tmp_path: Path) -> None:
+    """The model's angles are in degrees, MJCF's default; robot.yaml's limits of +-1 are radians."""
+    for unit in ("degree", "radian"):
+        mjcf = MJCF.replace("<option", f'<compiler angle="{unit}"/><option')
+        model = robots.load(write(tmp_path, mjcf=mjcf)).model()
+        np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
+
+
 def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
     """Hip axes that are each other's mirror image (+X and -X across Y) need no change of sign."""
     symmetry = robots.load(write(tmp_path)).symmetries["left_right"]
@@ -205,6 +232,10 @@ def test_hash_sees_names(tmp_path: Path) -> None:
         (("feet", "bodies"), ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
         (("feet", "bodies"), [], "feet.bodies: expected a list of bodies"),
         (("feet", "offset"), [0, 0], "feet.offset: expected three numbers"),
+        (("feet", "points"), {"l_leg": [[0, 0, 0]]}, "feet.points: missing key 'r_leg'"),
+        (("feet", "points"), {"l_leg": [[0, 0, 0]], "r_leg": 1}, "feet.points.r_leg: expected a list of points"),
+        (("markers", "left", "weight"), 0, "markers.left.weight: expected a positive number"),
+        (("symmetries", "left_right", "tolerance"), -1, "left_right.tolerance: expected a positive number"),
         (("markers", "left", "body"), "arm", "markers.left.body: no body 'arm'"),
         (("markers", "left", "position"), [0, 0, -0.2], "marker 'left' has 0 mirror images"),
         (("symmetries", "left_right", "normal"), "w", "no axis 'w'; there are: x, y, z"),

@@ -1,0 +1,142 @@
+"""`npmp data list | fetch NAME`: recordings from the network, with their licences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from omegaconf import DictConfig
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from experiments.common import Run, at_least, console, verb
+from experiments.failures import USER_ERROR, one_line
+from mocap_data import catalog
+from mocap_data.catalog import Entry, Report, Source
+from mocap_data.download import Progress, Settings
+from mocap_data.errors import InputError, unknown
+
+NOTES_SHOWN = 5  # of a kind; a set has dozens of files
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """List the catalog, or fetch one of its sets."""
+    action = str(config.action)
+    if action not in ACTIONS:
+        raise unknown("action of npmp data", action, ACTIONS)
+    return ACTIONS[action](config, run)
+
+
+def show_list(config: DictConfig, run: Run) -> int:
+    """A row per set: what, licence, size, whether it is in the cache."""
+    if config.target is not None:
+        raise InputError(f"npmp data list takes no name ({config.target!r}); npmp data fetch {config.target} does")
+    if run.out is not None:
+        raise InputError("npmp data list writes nothing; out= belongs to npmp data fetch")
+    table = Table(title="recordings to fetch with npmp data fetch NAME", title_justify="left")
+    for column in ("name", "what", "licence", "MB", "in the cache"):
+        table.add_column(column, overflow="fold", justify="right" if column == "MB" else "left")
+    for entry in catalog.entries().values():
+        there, files = catalog.state_of(entry)
+        state = "yes" if there == files else f"{there} of {files} files" if there else "no"
+        table.add_row(entry.name, entry.what, entry.licence, megabytes(entry), state)
+    out = console()
+    out.print(table)
+    out.print(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)", highlight=False, soft_wrap=True)
+    return 0
+
+
+def megabytes(entry: Entry) -> str:
+    """The size of a set; "more than" where only some of its files' sizes are known."""
+    known = sum(source.size or 0 for source in entry.files)
+    if entry.size is None:
+        return f"> {known / 1e6:.0f}" if known else "?"
+    return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
+
+
+def fetch(config: DictConfig, run: Run) -> int:
+    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code 2 where a file failed."""
+    if config.target is None:
+        raise InputError(f"npmp data fetch needs a name; there are: {', '.join(catalog.entries())}")
+    at_least(config, retries=0)
+    settings = Settings(timeout_s=float(config.timeout_s), tries=1 + int(config.retries))
+    entry = catalog.entry(str(config.target))
+    out = console()
+    out.print(f"{entry.name}: {entry.what}", highlight=False, soft_wrap=True)
+    out.print(f"licence: {entry.licence}, {entry.licence_url}", highlight=False, soft_wrap=True)
+    out.print(f"credit: {entry.credit}", highlight=False, soft_wrap=True, markup=False)
+    accept(entry, accepted=bool(config.accept_licence))
+    run.begin()
+    with bars() as shown:
+        report = catalog.fetch(entry, settings=settings, progress=lambda source: progress_of(shown, source))
+    return tell(entry, report, run)
+
+
+def accept(entry: Entry, *, accepted: bool) -> None:
+    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal. Raises InputError without."""
+    if not entry.non_commercial or accepted:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{entry.name} may be used under {entry.licence} only. Type yes to accept: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("yes", "y"):
+            return
+        raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
+    raise InputError(f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this")
+
+
+def bars() -> Bars:
+    """Progress on a terminal's stderr; nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    return Bars(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+def progress_of(shown: Bars, source: Source) -> Progress:
+    task = shown.add_task(source.path, total=source.size)
+
+    def update(done: int, total: int | None) -> None:
+        shown.update(task, completed=done, total=total, visible=done != total)
+
+    return update
+
+
+def tell(entry: Entry, report: Report, run: Run) -> int:
+    """Say what came of it; copy to out=. Returns the exit code."""
+    out = console()
+
+    def say(text: str) -> None:
+        out.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    loaded = sum(got.size - got.resumed_at for got in report.fetched)
+    resumed = sum(got.resumed_at > 0 for got in report.fetched)
+    went_on = f", {resumed} of them went on where they broke off" if resumed else ""
+    say(f"{len(report.fetched)} files fetched ({loaded / 1e6:.3g} MB{went_on}), {len(report.present)} were there")
+    for note in report.notes[:NOTES_SHOWN]:
+        say(note)
+    if len(report.notes) > NOTES_SHOWN:
+        say(f"... and {len(report.notes) - NOTES_SHOWN} more of these")
+    folder = catalog.recordings_of(entry, report)
+    if report.fetched or report.present:
+        if run.out is not None:
+            made = catalog.place(entry, report, run.out)
+            folder = run.out
+            say(f"{len(made)} files in {folder}")
+        else:
+            say(f"in {folder}")
+        if entry.use and not report.failed:
+            say(f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', str(folder / entry.files[0].path))}")
+    sys.stdout.flush()  # failures belong after the rest, also where both streams go to one place
+    for path, why in report.failed[:NOTES_SHOWN]:
+        print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)
+    if report.failed:
+        print(f"npmp: error: {len(report.failed)} of {len(entry.files)} files of {entry.name} are missing", file=sys.stderr)
+    return USER_ERROR if report.failed else 0
+
+
+ACTIONS: Mapping[str, Callable[[DictConfig, Run], int]] = {"list": show_list, "fetch": fetch}
+
+main = verb("data", run, out="optional_folder", torch=False, positional=("action", "target"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,155 @@
+"""`npmp export`: reference motions as mjlab's npz or Unitree's CSV."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.table import Table
+
+from experiments.common import Run, above_zero, console, verb
+from mocap_data.errors import InputError, unknown
+from mocap_data.export import write_mjlab_npz, write_unitree_csv
+from mocap_data.files import atomic_path
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet, read_motions, summarize_motions
+from npmp import robots
+from npmp.robots import Robot
+
+MANIFEST = "export.json"
+Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Write a file per clip and export.json. Nothing is written unless the dataset and the names are sound."""
+    data, kind = Path(str(config.data)), str(config.format)
+    if kind not in FORMATS:
+        raise unknown("format to export", kind, FORMATS)
+    if config.rate_hz is not None:
+        above_zero(config, "rate_hz")
+    names = chosen(data, config.clips, config.split)
+    first = read_motions(data, clips=names[:1])
+    robot = robot_of(first)
+    run.begin()
+    suffix, write = FORMATS[kind]
+    table = Table(title=f"{kind} of robot {first.robot}", title_justify="left")
+    for column in ("clip", "frames", "rate hz", "licence", "file"):
+        table.add_column(column, overflow="fold")
+    clips: list[dict[str, Any]] = []
+    for name in names:  # one clip at a time: a dataset may be larger than memory
+        motion = at_rate(read_motions(data, clips=[name]).motions[0], config.rate_hz, robot)
+        path = run.place / f"{name}{suffix}"
+        write(path, motion, first, robot)
+        clips.append(about(motion, path))
+        table.add_row(name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name)
+    with atomic_path(run.place / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(manifest(kind, data, first, clips), indent=2) + "\n", encoding="utf-8")
+    out = console()
+    out.print(table)
+    out.print(f"{len(names)} clips and {MANIFEST} in {run.place}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def chosen(data: Path, clips: Any, split: Any) -> list[str]:
+    """The names of the clips to write. Raises InputError for one that there is not, or none."""
+    summaries = summarize_motions(data)
+    known = [summary.name for summary in summaries]
+    asked = [clips] if isinstance(clips, str) else None if clips is None else [str(name) for name in clips]
+    for name in asked or []:
+        if name not in known:
+            raise unknown(f"clip in {data}", name, known)
+    names = known if asked is None else list(dict.fromkeys(asked))
+    if split is not None:
+        of_split = {s.name for s in summaries if s.split == str(split)}
+        if not of_split:
+            splits = sorted({s.split for s in summaries if s.split})
+            raise unknown(f"split in {data}", split, splits)
+        names = [name for name in names if name in of_split]
+    if not names:
+        raise InputError(f"{data}: no clip of clips= is of split={split}" if split is not None else f"{data} holds no clips")
+    return names
+
+
+def robot_of(motions: MotionSet) -> Robot | None:
+    """The robot that a dataset is of, None where it is none of those here, or has another model by now.
+
+    With it body velocities are the kinematics of qvel, as mjlab's own; without it differences of the body poses.
+    """
+    try:
+        robot = robots.load(motions.robot)
+    except InputError:
+        return None
+    return robot if robot.model_sha256 == motions.model_sha256 else None
+
+
+def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
+    """The motion at another rate (None: its own). Raises InputError where the robot that this needs is not here."""
+    if rate_hz is None or float(rate_hz) == motion.rate_hz:
+        return motion
+    if robot is None:
+        raise InputError(f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; leave rate_hz out")
+    from retarget.resampling import resample
+
+    return resample(motion, robot, float(rate_hz))
+
+
+def write_mjlab(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
+    velocity = None
+    if robot is not None:
+        from retarget.imported import body_velocities
+        from retarget.pose import tree_of
+
+        velocity = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
+    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, body_velocity=velocity)
+
+
+def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
+    write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
+
+
+FORMATS: Mapping[str, tuple[str, Writer]] = {"mjlab": (".npz", write_mjlab), "unitree_csv": (".csv", write_csv)}
+CONVENTIONS = {
+    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins in world "
+    "axes; bodies without the world, joints and bodies in MuJoCo's order",
+    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; no header",
+}
+
+
+def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
+    """What the formats cannot say of a clip."""
+    return {
+        "name": motion.name,
+        "file": path.name,
+        "frames": motion.num_frames,
+        "rate_hz": motion.rate_hz,
+        "source": motion.source,
+        "licence": motion.licence,
+        "recording": motion.recording,
+        "mirror": motion.mirror,
+        "split": motion.split,
+    }
+
+
+def manifest(kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The contents of export.json."""
+    return {
+        "format": kind,
+        "conventions": CONVENTIONS[kind],
+        "data": str(data),
+        "robot": motions.robot,
+        "model_sha256": motions.model_sha256,
+        "joint_names": list(motions.joint_names),
+        "body_names": list(motions.body_names),
+        "clips": list(clips),
+    }
+
+
+main = verb("export", run, torch=False, positional="data", devices=("cpu",))
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

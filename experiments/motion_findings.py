@@ -1,0 +1,266 @@
+"""What files of motion hold, as plain values, for `npmp inspect`: recordings, robots' motions of others, CMU clips."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from mocap_data import Clip, read, rotations
+from mocap_data.errors import InputError
+from mocap_data.readers import cmu_h5, options_of
+from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
+
+Findings = dict[str, Any]
+
+LEANING = 0.5  # the height of the root's own up vector: less is more than 60 degrees from upright
+
+
+def inspect_recording(path: Path) -> Findings:
+    """A recording of keypoints in any format: times, keypoints, extent, speed, and what looks wrong about it.
+
+    What the file does not say, names or rate, is given a place holder and listed as missing.
+    """
+    missing: tuple[str, ...] = ()
+    try:
+        clip = read(path)
+    except MissingOptions as error:
+        if not set(error.options) <= {"names", "rate_hz"}:
+            raise
+        missing = error.options
+        stand_in: dict[str, Any] = {"rate_hz": 1.0} if "rate_hz" in missing else {}
+        if "names" in missing:
+            stand_in["names"] = [f"point_{i}" for i in range(count_of_keypoints(path))]
+        clip = read(path, **stand_in)
+    findings: Findings = {
+        "path": str(path),
+        "kind": f"recording ({path.suffix.lower()[1:]})",
+        "name": clip.name,
+        "frames": clip.num_frames,
+        "rate_hz": "not in the file (source_rate_hz=)" if "rate_hz" in missing else round(clip.rate_hz, 6),
+    }
+    if "rate_hz" not in missing:
+        findings["duration_s"] = round(clip.duration_s, 3)
+    read_as = {key: value for key, value in options_of(path).items() if key in ("scale", "up")}
+    if read_as:
+        findings["read as"] = {key: "as the file says" if value is None else value for key, value in read_as.items()}
+    findings.update({"source": clip.source, "licence": clip.licence, "extent_m": extent_of(clip.positions)})
+    doubtful = []
+    if "names" in missing and path.suffix.lower() in (".csv", ".txt") and (turns := quaternions_in(path)):
+        doubtful.append(f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions: a root's place and rotations, no keypoints")
+    if "rate_hz" not in missing:
+        findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
+        doubtful += doubts_of(clip)
+    if doubtful:
+        findings["doubts"] = doubtful
+    names = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)" if "names" in missing else list(clip.names)
+    findings["keypoints"] = names
+    return findings
+
+
+def count_of_keypoints(path: Path) -> int:
+    """How many keypoints an unnamed recording has: a third of a CSV row's numbers, or an archive's second dimension."""
+    if path.suffix.lower() == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            return int(archive["positions"].shape[1])
+    with path.open("rb") as file:
+        line = next((line for line in file if line.strip()), b"")
+    return (line.strip().removesuffix(b",").count(b",") + 1) // 3
+
+
+def quaternions_in(path: Path) -> int:
+    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else does."""
+    with path.open("rb") as file:
+        lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
+    try:
+        rows = np.array([line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64)
+    except ValueError:
+        return 0
+    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
+        return 0
+    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
+    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
+
+
+def doubts_of(clip: Clip) -> list[str]:
+    """What looks wrong about a recording: units, axis, rate."""
+    from mocap_data.plausible import doubts
+
+    return list(doubts(clip))
+
+
+def extent_of(positions: Any) -> dict[str, list[float]]:
+    """Least and greatest coordinate along each axis of positions (..., 3), in mm precision."""
+    flat = positions.reshape(-1, 3)
+    low, high = flat.min(axis=0), flat.max(axis=0)
+    return {axis: [round(float(a), 3), round(float(b), 3)] for axis, a, b in zip("xyz", low, high)}
+
+
+def speed_of(path: Any, rate_hz: float) -> dict[str, float]:
+    """Mean and greatest horizontal speed along a path (T, 3) [m/s]."""
+    steps = np.linalg.norm(np.diff(path[:, :2], axis=0), axis=-1) * rate_hz
+    return {
+        "mean": round(float(steps.mean()), 3) if len(steps) else 0.0,
+        "max": round(float(steps.max()), 3) if len(steps) else 0.0,
+    }
+
+
+def inspect_skeleton(path: Path) -> Findings:
+    """An ASF skeleton: its bones and how many joint angles a motion of it has."""
+    from mocap_data.readers.asf_amc import read_asf
+
+    skeleton = read_asf(path)
+    return {
+        "path": str(path),
+        "kind": "skeleton (asf); the motions are the .amc files beside it",
+        "bones": len(skeleton.bones),
+        "degrees of freedom": sum(len(bone.dofs) for bone in skeleton.bones),
+        "metres per unit": round(float(skeleton.metres_per_unit), 6),
+        "motions beside it": sorted(entry.name for entry in path.parent.glob(f"{path.stem}_*.amc")),
+        "names": [bone.name for bone in skeleton.bones],
+    }
+
+
+def inspect_description(path: Path) -> Findings:
+    """A JSON file that `npmp export` wrote; {} for any other."""
+    try:
+        content = read_json(path)
+    except InputError:
+        return {}
+    if content.get("schema") == unitree_csv.SCHEMA:
+        about = {key: value for key, value in content.items() if key not in ("schema", "version", "columns")}
+        return {"path": str(path), "kind": f"what {path.with_suffix('.csv').name} does not say of itself", **about}
+    if {"format", "conventions", "joint_names", "clips"} <= set(content):
+        return {"path": str(path), "kind": f"export to {content['format']}", **content}
+    return {}
+
+
+def inspect_robot_motion(path: Path, kind: str) -> Findings:
+    """A robot's motion of others: conventions, names, ranges, and the robots here that have these joints."""
+    unnamed = False
+    try:
+        motion = read_robot_motion(path, kind=kind)
+    except MissingOptions:
+        motion, unnamed = read_robot_motion(path, kind=kind, joint_names=stand_in_names(path, kind)), True
+    root = motion.qpos[:, :3]
+    up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
+    findings: Findings = {
+        "path": str(path),
+        "kind": f"robot's motion ({kind})",
+        "name": motion.name,
+        "robot": motion.robot or "not said",
+        "frames": motion.num_frames,
+        "rate_hz": round(motion.rate_hz, 6),
+        "duration_s": round(motion.duration_s, 3),
+        "source": motion.source,
+        "licence": motion.licence,
+        "root extent_m": extent_of(root),
+        "root speed_mps": speed_of(root, motion.rate_hz),
+        "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
+        "conventions": {key: value for key, value in motion.conventions.items() if not (unnamed and key == "joint order")},
+    }
+    if np.median(up) < LEANING:
+        findings["doubts"] = ["the root lies or is upside down most of the time (order of the quaternion? root frame?)"]
+    if motion.body_pos is not None:
+        bodies = motion.body_names
+        findings["bodies"] = f"{motion.body_pos.shape[1]}, not named in the file" if bodies is None else list(bodies)
+    if unnamed:
+        findings["joints"] = f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
+    else:
+        findings["robots here with these joints"] = robots_with(motion) or "none"
+    findings["joint angles"] = [
+        {"joint": i if unnamed else name, "least_deg": round(low, 1), "greatest_deg": round(high, 1)}
+        for i, (name, low, high) in enumerate(
+            zip(
+                motion.joint_names,
+                np.degrees(motion.qpos[:, 7:].min(axis=0)).tolist(),
+                np.degrees(motion.qpos[:, 7:].max(axis=0)).tolist(),
+            )
+        )
+    ]
+    return findings
+
+
+def stand_in_names(path: Path, kind: str) -> list[str]:
+    """As many names as an unnamed motion has joints."""
+    if kind == "mjlab":
+        with np.load(path, allow_pickle=False) as archive:
+            return [f"joint_{i}" for i in range(archive["joint_pos"].shape[1])]
+    with path.open("rb") as file:
+        line = next((line for line in file if line.strip()), b"")
+    return [f"joint_{i}" for i in range(line.strip().removesuffix(b",").count(b",") + 1 - 7)]
+
+
+def robots_with(motion: RobotMotion) -> list[str]:
+    """The robots of this installation that have exactly the motion's joints, in whatever order.
+
+    By their robot.yaml alone: loading one may fetch its model from the network.
+    """
+    from npmp import robots
+
+    found = []
+    for name in robots.names():
+        text = (Path(str(robots.__file__)).parent / name / "robot.yaml").read_text(encoding="utf-8")
+        if set(yaml.safe_load(text)["joints"]) == set(motion.joint_names):
+            found.append(name)
+    return found
+
+
+def inspect_cmu(path: Path) -> Findings:
+    """dm_control's CMU clips, by their attributes alone: none of the arrays is read."""
+    clips = cmu_h5.list_cmu_h5(path)
+    longest = max(clips, key=lambda clip: clip.duration_s)
+    return {
+        "path": str(path),
+        "kind": "CMU humanoid clips (dm_control's HDF5)",
+        "in all": {"clips": len(clips), "seconds": round(sum(clip.duration_s for clip in clips), 1)},
+        "rate_hz": sorted({round(clip.rate_hz, 3) for clip in clips}),
+        "longest": f"{longest.name}, {longest.duration_s:.1f} s",
+        "joints": len(cmu_h5.JOINT_NAMES),
+        "keypoints": list(cmu_h5.KEYPOINT_NAMES),
+        "clips": [
+            {"name": c.name, "frames": c.num_frames, "seconds": round(c.duration_s, 2), "rate_hz": round(c.rate_hz, 3)}
+            for c in clips
+        ],
+    }
+
+
+def totals(clips: Sequence[Findings]) -> Findings:
+    """Clips, seconds, recordings and mirrored clips of a dataset, as far as its clips say."""
+    recordings = {clip["recording"] for clip in clips if clip.get("recording")}
+    mirrored = sum(bool(clip.get("mirror")) for clip in clips)
+    return {
+        "clips": len(clips),
+        "seconds": round(sum(clip["seconds"] for clip in clips if isinstance(clip["seconds"], int | float)), 2),
+        **({"recordings": len(recordings)} if recordings else {}),
+        **({"mirrored clips": mirrored} if mirrored else {}),
+    }
+
+
+def splits_of(clips: Sequence[Findings]) -> list[Findings]:
+    """A row per split: its totals and how its sampling weights spread."""
+    rows = []
+    for split in sorted({str(clip.get("split", "")) for clip in clips}):
+        inside = [clip for clip in clips if str(clip.get("split", "")) == split]
+        weights = [float(clip["weight"]) for clip in inside if isinstance(clip.get("weight"), int | float)]
+        row = {"split": split or "none", **totals(inside)}
+        if weights:
+            row |= {"least weight": float(f"{min(weights):.4g}"), "greatest weight": float(f"{max(weights):.4g}")}
+        rows.append(row)
+    return rows
+
+
+def read_json(path: Path) -> Findings:
+    """A JSON object from a file. Raises InputError for anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: a JSON object is expected")
+    return value

@@ -1,0 +1,132 @@
+"""`npmp robots list | check NAME | add MODEL.xml`: the robots there are, whether one keeps the contract, a new one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.common import Run, console, one_of, verb
+from experiments.failures import OK, USER_ERROR
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp import robots
+from npmp.robots.check import Check, check
+from npmp.robots.menagerie import PREFIX, ROOT, locate
+from npmp.robots.proposal import Finding, propose
+
+ACTIONS = ("list", "check", "add")
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Do what `action` says; 2 where a robot fails its checks."""
+    one_of(config, "action", *ACTIONS)
+    if config.action == "list":
+        if config.target is not None:
+            raise InputError(f"npmp robots list takes no {config.target!r}; npmp robots check {config.target} looks at one")
+        return show_robots()
+    if config.target is None:
+        what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[str(config.action)]
+        raise InputError(f"npmp robots {config.action} needs {what}")
+    if config.action == "check":
+        return check_robot(str(config.target))
+    return add_robot(str(config.target), name=config.name, out=run.out, replace=bool(config.replace))
+
+
+def show_robots() -> int:
+    """A line per packaged robot and per one of one's own."""
+    table = Table(show_edge=False, pad_edge=False)
+    for column in ("robot", "joints", "kg", "feet", "control", "model", "licence"):
+        table.add_column(column, justify="right" if column in ("joints", "kg", "feet") else "left", overflow="fold")
+    for name in (*robots.names(), *robots.own_names()):
+        table.add_row(*(escape(cell) for cell in _row(name)))
+    console().print(table)
+    print("robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one.")
+    return OK
+
+
+def _row(name: str) -> tuple[str, ...]:
+    """What is to be said of a robot; why it cannot be loaded, where it cannot."""
+    if not robots.is_at_hand(name):
+        return name, "", "", "", "", f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT", ""
+    try:
+        robot = robots.load(name)
+        mass = float(robot.model(visuals=False).body_mass.sum())
+    except InputError as error:
+        return name, "", "", "", "", f"broken: {error}", ""
+    feet, joints = str(len(robot.foot_bodies)), str(len(robot.joint_names))
+    return name, joints, f"{mass:.2f}", feet, f"{robot.control_rate_hz:.4g} Hz", robot.mjcf.name, robot.licence
+
+
+def check_robot(target: str) -> int:
+    """The contract, clause by clause."""
+    robot = robots.load(target)
+    return report_checks(robot.name, check(robot))
+
+
+def report_checks(name: str, checks: Sequence[Check]) -> int:
+    """Print the clauses; 2 where one fails."""
+    table = Table(show_edge=False, pad_edge=False)
+    for column in ("check", "", "numbers"):
+        table.add_column(column, overflow="fold")
+    for clause in checks:
+        table.add_row(clause.name, "[green]ok[/]" if clause.passed else "[red]FAILS[/]", escape(clause.detail))
+    console().print(table)
+    failed = [clause.name for clause in checks if not clause.passed]
+    rest = f"; failing: {', '.join(failed)}" if failed else "."
+    print(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
+    return USER_ERROR if failed else OK
+
+
+def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool) -> int:
+    """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it."""
+    if name is not None and not re.fullmatch(r"\w[\w.-]*", str(name)):
+        raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
+    path = locate(target, Path())
+    proposal = propose(path, reference=_reference(target, path), name=name, folder=out or Path("robots") / str(name or ""))
+    folder = out or Path("robots") / proposal.name
+    file = folder / "robot.yaml"
+    if file.exists() and not replace:
+        raise InputError(f"{file} is there already, perhaps with your changes; choose another out= or give replace=true")
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(file) as place:
+        place.write_text(proposal.text, encoding="utf-8")
+    show_findings(proposal.findings)
+    code = report_checks(proposal.name, proposal.checks)
+    guessed = sum("# guessed" in line for line in proposal.text.splitlines())
+    print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {folder}")
+    shown = proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
+    print(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
+    return code
+
+
+def _reference(target: str, path: Path) -> str:
+    """How robot.yaml names the model: as a model of Menagerie where it is one, else by its absolute path."""
+    root = os.environ.get(ROOT)
+    if target.startswith(PREFIX):
+        return target
+    if root and path.resolve().is_relative_to(Path(root).resolve()):
+        return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
+    return str(path.resolve())
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    """What was found in the model, and what had to be guessed."""
+    table = Table(show_edge=False, pad_edge=False)
+    for column in ("looked for", "", "result", "guessed, look at it"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        sign = "[yellow]guess[/]" if finding.guessed else "[green]found[/]"
+        table.add_row(finding.topic, sign, escape(finding.value), escape(finding.guessed))
+    console().print(table)
+
+
+main = verb("robots", run, out="optional_folder", torch=False, positional=("action", "target"))
+
+if __name__ == "__main__":
+    raise SystemExit(main(None))

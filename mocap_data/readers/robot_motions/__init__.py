@@ -1,0 +1,99 @@
+"""Motions of robots made by others: one module per format, one `read_robot_motion(path)` for all of them.
+
+They are no `Clip`s (keypoints of an animal or a person) but already of a robot: `retarget.imported` carries one over to
+a robot of this project by the names of its joints.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
+from mocap_data.readers.robot_motions.common import LAYOUTS, Layout, RobotMotion
+from mocap_data.readers.robot_motions.laikago import read_laikago
+from mocap_data.readers.robot_motions.mjlab import read_mjlab
+from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
+
+__all__ = [
+    "KINDS",
+    "LAYOUTS",
+    "Layout",
+    "RobotMotion",
+    "kind_of",
+    "read_laikago",
+    "read_mjlab",
+    "read_robot_motion",
+    "read_unitree_csv",
+]
+
+# By what `kind=` calls them.
+KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
+    {"mjlab": read_mjlab, "unitree_csv": read_unitree_csv, "laikago": read_laikago}
+)
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Which of `KINDS` a file is, None for none of them.
+
+    mjlab by the names of the archive's arrays, Laikago by JSON frames of 19 numbers, Unitree CSV by a file of ours
+    beside it, a header, or rows of a documented robot's length with unit quaternions where the format has them.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        return None
+    if suffix == ".npz":
+        return "mjlab" if {"joint_pos", "body_pos_w"} <= set(mjlab.keys_of(path)) else None
+    if suffix in (".txt", ".json"):
+        return "laikago" if laikago.looks_like(path) else None
+    if suffix == ".csv":
+        certain = unitree_csv.looks_like(path)
+        return "unitree_csv" if certain == "yes" or (certain == "perhaps" and not ambiguous(path)) else None
+    return None
+
+
+def ambiguous(path: str | os.PathLike[str]) -> bool:
+    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in columns 4 to 7, but a number
+    of columns that is three per keypoint and no documented robot's.
+    """
+    if unitree_csv.looks_like(path) != "perhaps":
+        return False
+    with Path(path).open("rb") as file:
+        line = next((line for line in file if line.strip()), b"")
+    columns = len(line.strip().removesuffix(b",").split(b","))
+    documented = {7 + len(LAYOUTS[robot].joint_names) for robot in unitree_csv.DOCUMENTED}
+    return columns % 3 == 0 and columns not in documented
+
+
+def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, **options: Any) -> RobotMotion:
+    """The robot motion at `path`. Units are metres and radians, Z up, quaternions (w, x, y, z), whatever the file has.
+
+    kind: one of `KINDS`; None: told by the file (`kind_of`).
+    options, all optional: joint_names, robot (whose documented joint order it has), name, source, licence;
+        body_names for mjlab, rate_hz for unitree_csv.
+
+    Raises InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are damaged
+    or contradict the options.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise InputError(f"no file {str(path)!r}")
+    if file.is_dir():
+        raise InputError(f"{str(path)!r} is a folder, expected a motion ({', '.join(KINDS)})")
+    kind = kind_of(file) if kind is None else kind
+    if kind is None:
+        raise InputError(f"{path} is no robot motion that can be told by its contents; give kind= of: {', '.join(KINDS)}")
+    if kind not in KINDS:
+        raise unknown("kind of robot motion", kind, KINDS)
+    reader = KINDS[kind]
+    known = [name for name in inspect.signature(reader).parameters if name != "path"]
+    for option in options:
+        if option not in known:
+            raise unknown(f"option for {kind}", option, known)
+    return reader(file, **options)

@@ -1,0 +1,111 @@
+"""Laikago motions of motion_imitation (Peng et al. 2020): JSON with FrameDuration and Frames of 19 numbers.
+
+    root position x, y, z [m], root quaternion x, y, z, w, then 12 joints [rad] of the legs FR, FL, RR, RL, each hip
+    abduction, upper leg, lower leg; Z up.
+
+The root frame of that robot's URDF has Y up and Z forward: standing upright is the quaternion (0.5, 0.5, 0.5, 0.5). The
+reader turns it into the usual one, X forward and Z up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mocap_data.errors import InputError
+from mocap_data.readers.deepmimic import load_json
+from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, rate_of, to_upright
+
+COLUMNS = 19
+_ROBOT = "laikago"
+
+
+def read_laikago(
+    path: str | os.PathLike[str],
+    *,
+    joint_names: Sequence[str] | None = None,
+    robot: str | None = None,
+    name: str | None = None,
+    source: str | None = None,
+    licence: str = "unknown",
+) -> RobotMotion:
+    """A motion in that project's JSON.
+
+    joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) is the one with this layout.
+
+    Raises InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
+    is no finite number.
+    """
+    path = Path(path)
+    document = load_json(path)
+    if not isinstance(document, dict) or "Frames" not in document:
+        raise InputError(f"{path}: no Frames; expected JSON with FrameDuration and Frames of {COLUMNS} numbers")
+    duration = document.get("FrameDuration")
+    if isinstance(duration, bool) or not isinstance(duration, int | float) or not 1e-6 < duration < 1e6:
+        raise InputError(f"{path}: FrameDuration is {repr(duration)[:40]}, expected seconds per frame")
+    values = frames_of(path, document["Frames"])
+    names, _ = names_of_joints(
+        path, COLUMNS - 7, in_file=None, joint_names=joint_names, robot=robot, documented=(_ROBOT,)
+    )
+    layout = LAYOUTS[_ROBOT]
+    try:
+        motion = RobotMotion(
+            name=path.stem if name is None else name,
+            qpos=np.concatenate([values[:, :3], values[:, [6, 3, 4, 5]], values[:, 7:]], axis=1),
+            rate_hz=rate_of(float(duration)),
+            joint_names=names,
+            robot=_ROBOT,
+            source=path.name if source is None else source,
+            licence=licence,
+            conventions={
+                "quaternions": "x, y, z, w in the file",
+                "root frame": "Y up, Z forward in the file, turned to X forward, Z up",
+                "joint order": layout.source,
+                "loop": str(document.get("LoopMode", "not said")),
+            },
+        )
+        qpos = np.array(motion.qpos)
+        qpos[:, 3:7] = to_upright(qpos[:, 3:7], layout)
+        return dataclasses.replace(motion, qpos=qpos)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def frames_of(path: Path, frames: Any) -> Any:
+    """Frames as an array (T, 19). Raises InputError, with the frame, for another length or what is no finite number."""
+    if not isinstance(frames, list) or not frames:
+        raise InputError(f"{path}: Frames must be a list of frames, at least one")
+    for i, frame in enumerate(frames):
+        if not isinstance(frame, list) or len(frame) != COLUMNS:
+            size = f"{len(frame)} numbers" if isinstance(frame, list) else type(frame).__name__
+            raise InputError(f"{path}: frame {i} is {size}, expected {COLUMNS} numbers (position 3, quaternion 4, joints 12)")
+        for value in frame:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{path}: frame {i} holds {value!r:.40}, expected numbers")
+    try:
+        values = np.array(frames, dtype=np.float64)
+    except OverflowError:
+        raise InputError(f"{path}: a number is too large") from None
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        raise InputError(f"{path}: a value is not finite at frame {int(np.argmin(finite))}")
+    return values
+
+
+def looks_like(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of these: JSON whose first frame has 19 numbers."""
+    path = Path(path)
+    with path.open("rb") as file:
+        if not file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            return False
+    try:
+        document = load_json(path)
+    except InputError:
+        return False
+    frames = document.get("Frames") if isinstance(document, dict) else None
+    return isinstance(frames, list) and bool(frames) and isinstance(frames[0], list) and len(frames[0]) == COLUMNS

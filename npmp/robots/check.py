@@ -1,0 +1,401 @@
+"""The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet, standing, gains.
+
+`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the environments take for granted is
+what is checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from mocap_data.errors import InputError
+from npmp.robots.fields import FloatArray
+from npmp.robots.robot import Robot
+from npmp.robots.symmetry import Symmetry
+
+# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only where the robot has them).
+QUADRUPED_MARKERS = (
+    "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
+)  # fmt: skip
+HUMANOID_MARKERS = (
+    "chest", "L_shoulder", "R_shoulder", "L_hip", "R_hip", "L_knee", "R_knee", "L_foot", "R_foot",
+)  # fmt: skip
+
+MASS_KG = (0.5, 500.0)
+INERTIA_RATIO = 1e6  # largest to smallest inertia about a joint, and of a body's principal axes
+POSES = 32  # random ones, for the mirrors
+EXACT = 1e-6  # [m] and [rad] that mirrored poses may be off, unless the symmetry says its own tolerance
+FLAT_M = 0.003  # that a foot point may be from the floor at home
+SINK = 0.2  # share of its height that a standing base may sink under the gains
+TILT_DEG = 5.0
+DRIFT_M = 0.1
+STAND_S = 2.0
+STILL_RPS = 0.5  # joint speed [rad/s] at the end of standing, and of settling in the air
+SETTLED_RAD = 0.05
+
+
+@dataclass(frozen=True)
+class Check:
+    """One clause: what was looked at, whether it holds, and the numbers or what to do."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for stderr and MUJOCO_LOG.TXT."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def check(robot: Robot) -> tuple[Check, ...]:
+    """All clauses for a robot that loads. Nothing is raised for a robot that fails one."""
+    try:
+        floor, air = model_of(robot, floor=True), model_of(robot, floor=False)
+    except (InputError, ValueError) as error:
+        return (Check("model", False, " ".join(str(error).split())),)
+    clauses = [_compiles(robot, air), _mass(robot, air), _joints(robot, air), _rates(robot), _axes(robot, air)]
+    clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
+    if not robot.symmetries:
+        clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
+    clauses += [_markers(robot), _feet(robot, floor), stands(robot), settles(robot)]
+    return tuple(clauses)
+
+
+def model_of(robot: Robot, *, floor: bool) -> mujoco.MjModel:
+    """The robot without looks, on a floor or in the air, at its physics rate."""
+    spec = robot.spec(visuals=False)
+    spec.option.timestep = 1.0 / robot.physics_rate_hz
+    if floor:
+        plane = mujoco.mjtGeom.mjGEOM_PLANE
+        spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], contype=1, conaffinity=1)
+    else:
+        spec.option.gravity = [0.0, 0.0, 0.0]
+    return spec.compile()
+
+
+def _at(model: mujoco.MjModel, qpos: FloatArray) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    mujoco.mj_forward(model, data)
+    return data
+
+
+def _pose(model: mujoco.MjModel, data: mujoco.MjData, qpos: FloatArray) -> None:
+    """Kinematics only, in place."""
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(model, data)
+
+
+def _feet_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
+    """(F, K, 3) world positions of the feet's contact spheres."""
+    frames = [data.body(body) for body in robot.foot_bodies]
+    return np.array(
+        [
+            frame.xpos + points @ frame.xmat.reshape(3, 3).T
+            for frame, points in zip(frames, robot.foot_points, strict=True)
+        ]
+    )
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
+    try:
+        seen = robot.model(visuals=True)
+    except (InputError, ValueError) as error:
+        return Check("model", False, f"does not compile with its looks: {' '.join(str(error).split())}")
+    joints, bodies, feet = len(robot.joint_names), len(robot.body_names), len(robot.foot_bodies)
+    detail = f"{joints} joints, {bodies} bodies, {feet} feet, {model.ngeom} shapes that collide, {seen.ngeom} in all"
+    return Check("model", True, detail)
+
+
+def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
+    total = float(model.body_mass.sum())
+    full = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, _at(model, robot.home_qpos), full)
+    about = np.diag(full)[6:]
+    ratio = float(about.max() / about.min())
+    weighing = model.body_inertia[1:][model.body_mass[1:] > 1e-3]
+    own = float((weighing.max(axis=-1) / np.maximum(weighing.min(axis=-1), 1e-15)).max())
+    good = MASS_KG[0] <= total <= MASS_KG[1] and ratio < INERTIA_RATIO and own < INERTIA_RATIO
+    span_kg = f"{MASS_KG[0]:g} to {MASS_KG[1]:g}"
+    detail = f"{total:.3f} kg ({span_kg}); inertia about joints {about.min():.2g} to {about.max():.2g} kg m2"
+    return Check("mass", good, detail)
+
+
+def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
+    crowded = [robot.body_names[i - 1] for i in range(2, model.nbody) if model.body_jntnum[i] > 1]
+    if crowded:
+        return Check("joints", False, f"body '{crowded[0]}' has several hinges; environments take one a body")
+    outside = (robot.home_joints < robot.joint_lower) | (robot.home_joints > robot.joint_upper)
+    room = np.minimum(robot.home_joints - robot.joint_lower, robot.joint_upper - robot.home_joints)
+    nearest = int(np.argmin(room))
+    detail = f"home is within the limits; nearest: {robot.joint_names[nearest]}, {room[nearest]:.2f} rad off"
+    return Check("joints", not outside.any(), detail)
+
+
+def _rates(robot: Robot) -> Check:
+    ratio = robot.physics_rate_hz / robot.control_rate_hz
+    detail = f"control {robot.control_rate_hz:g} Hz, physics {robot.physics_rate_hz:g} Hz: {robot.substeps} steps each"
+    return Check("rates", abs(ratio - round(ratio)) < 1e-6 and robot.substeps >= 1, detail)
+
+
+def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
+    """X forward, Y left: feet whose names say left or right, front or hind must be there."""
+    data = _at(model, robot.home_qpos)
+    wrong, told = [], 0
+    for foot, points in zip(robot.foot_bodies, _feet_points(robot, data), strict=True):
+        for axis, side in enumerate(sides(foot)):
+            told += side != 0
+            if side * float(points[:, axis].mean()) < -1e-3:
+                wrong.append(foot)
+    if wrong:
+        return Check("axes", False, f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}")
+    detail = "X forward, Y left: feet are where their names say" if told else "names of feet do not tell sides; not checked"
+    return Check("axes", True, detail)
+
+
+def sides(name: str) -> tuple[int, int]:
+    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT", "FL_calf", "l_foot", ..."""
+    words = [word for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
+    front = left = 0
+    for word in (word.lower() for word in words):
+        if word in ("lf", "fl", "rf", "fr", "front", "fore", "f"):
+            front = 1
+        elif word in ("lh", "hl", "rh", "hr", "rl", "lr", "rr", "hind", "rear", "back", "h"):
+            front = -1
+        if word in ("lf", "fl", "lh", "hl", "rl", "left", "l"):
+            left = 1
+        elif word in ("rf", "fr", "rh", "hr", "rr", "right", "r"):
+            left = -1
+    return front, left
+
+
+# --- mirrors ----------------------------------------------------------------------------------------------------------
+
+
+def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
+    name = f"symmetry {symmetry.name}"
+    allowed = max(EXACT, symmetry.tolerance)
+    rng = np.random.default_rng(0)
+    worst = mirror_error(robot, model, symmetry, _random_poses(robot, rng))
+    maps = (symmetry.joint_permutation, symmetry.body_permutation, symmetry.foot_permutation, symmetry.marker_permutation)
+    if any(np.any(permutation[permutation] != np.arange(len(permutation))) for permutation in maps):
+        return Check(name, False, "swapping twice does not give the names back")
+    home = float(np.abs(symmetry.mirror_joints(robot.home_joints) - robot.home_joints).max())
+    images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
+    limits = np.abs(images - [robot.joint_lower, robot.joint_upper]).max(axis=0)
+    twice = symmetry.mirror_qpos(symmetry.mirror_qpos(robot.home_qpos))
+    involution = float(np.abs(twice - robot.home_qpos).max())
+    detail = f"mirrored poses are off by at most {worst:.1e} m (allowed {allowed:.0e})"
+    if involution > 1e-12:
+        return Check(name, False, f"mirroring twice changes a pose by {involution:.1e}")
+    if worst > allowed:
+        return Check(name, False, f"{detail}; a larger `tolerance` says that the robot is only nearly symmetric")
+    if home > 1e-6 or limits.max() > 1e-6:
+        first = int(np.argmax(limits))
+        pair = sorted({robot.joint_names[first], robot.joint_names[symmetry.joint_permutation[first]]})
+        what = f"limits of {' and '.join(pair)} by {limits.max():.2g} rad" if limits.max() > 1e-6 else f"home by {home:.2g} rad"
+        return Check(name, False, f"{detail}, but the image differs in the {what}")
+    return Check(name, True, detail)
+
+
+def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[FloatArray]:
+    for _ in range(POSES):
+        quaternion = rng.normal(size=4)
+        joints = rng.uniform(-np.pi, np.pi, size=len(robot.joint_names))
+        yield np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
+
+
+def mirror_error(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[FloatArray]) -> float:
+    """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers from the poses' mirrors."""
+    data, image = mujoco.MjData(model), mujoco.MjData(model)
+    worst = 0.0
+    for qpos in poses:
+        _pose(model, data, qpos)
+        _pose(model, image, symmetry.mirror_qpos(qpos))
+        worst = max(worst, _distance(robot, symmetry, data, image))
+    return worst
+
+
+def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujoco.MjData) -> float:
+    turned = symmetry.mirror_body_quaternions(data.xquat[1:])
+    cosine = np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1)
+    here, there = _marker_points(robot, data), _marker_points(robot, image)
+    errors = [
+        np.abs(image.xpos[1:] - symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])).max(),
+        2 * np.sqrt(2 * (1 - cosine.min())) if 1 - cosine.min() > 1e-13 else 0.0,
+    ]
+    if len(here):
+        errors.append(np.abs(there - symmetry.mirror_points(here[symmetry.marker_permutation])).max())
+    # points of a sole may change places among themselves
+    soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
+    apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
+    errors.append(apart.min(axis=-1).max())
+    return float(max(errors))
+
+
+def _marker_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
+    """(M, 3) [m]."""
+    points = [
+        data.body(marker.body).xpos + data.body(marker.body).xmat.reshape(3, 3) @ marker.position
+        for marker in robot.markers.values()
+    ]
+    return np.array(points).reshape(-1, 3)
+
+
+def _markers(robot: Robot) -> Check:
+    names = tuple(robot.markers)
+    if not any(marker.body == robot.body_names[0] for marker in robot.markers.values()):
+        return Check("markers", False, f"none is on the root body '{robot.body_names[0]}'")
+    bare = [foot for foot in robot.foot_bodies if all(marker.body != foot for marker in robot.markers.values())]
+    if bare:
+        return Check("markers", False, f"no marker is on foot '{bare[0]}'")
+    wanted = min(QUADRUPED_MARKERS, HUMANOID_MARKERS, key=lambda group: len(set(group) - set(names)))
+    missing = [name for name in wanted if name not in names]
+    like = "a dog's" if wanted is QUADRUPED_MARKERS else "a person's"
+    detail = f"{len(names)}; as {like} recordings want them"
+    return Check("markers", not missing, detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}")
+
+
+# --- standing ---------------------------------------------------------------------------------------------------------
+
+
+def _touching(model: mujoco.MjModel, data: mujoco.MjData) -> list[str]:
+    """Bodies that touch the floor."""
+    floor = model.geom("floor").id
+    geoms = {int(g) for contact in data.contact for g in contact.geom if floor in contact.geom} - {floor}
+    return sorted({model.body(model.geom_bodyid[g]).name for g in geoms})
+
+
+def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
+    """At home every foot point is on the floor, the feet's shapes are where the points say, and nothing else is as low."""
+    data = _at(model, robot.home_qpos)
+    bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
+    high = float(bottoms.max())
+    low = {body: _lowest_shape(model, data, body) for body in robot.body_names}
+    shapes = [low[body] for body in robot.foot_bodies]
+    detail = f"at home: points {1e3 * bottoms.min():.1f} to {1e3 * high:.1f} mm, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
+    others = {body: height for body, height in low.items() if body not in robot.foot_bodies}
+    lowest = min(others, key=lambda body: others[body])
+    if others[lowest] <= 0:
+        return Check("feet", False, f"{detail}; '{lowest}' reaches {_mm(others[lowest])}, below the feet")
+    if not np.isfinite(max(shapes)):
+        return Check("feet", False, "a foot has no shape that collides")
+    good = bool(max(high, np.abs(shapes).max()) < FLAT_M)
+    return Check("feet", good, f"{detail}; next lowest '{lowest}' at {_mm(others[lowest])}")
+
+
+def _mm(metres: float) -> str:
+    return f"{1e3 * metres:.1f} mm"
+
+
+def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> float:
+    """Height of a body's lowest colliding point above the floor [m]; inf where it has none."""
+    b, floor = model.body(body).id, model.geom("floor").id
+    geoms = [g for g in range(model.ngeom) if model.geom_bodyid[g] == b and model.geom_conaffinity[g]]
+    heights = [mujoco.mj_geomDistance(model, data, floor, g, 10.0, None) for g in geoms]
+    return float(min(heights, default=np.inf))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a robot stood for STAND_S under its gains, from home."""
+
+    problem: str  # "" where it came to the end with its feet, and nothing else, on the floor
+    sink: float = np.nan  # share of its height that the base sank
+    tilt_deg: float = np.nan
+    drift_m: float = np.nan
+    speed_rps: float = np.nan  # fastest joint in the last quarter [rad/s]
+    strain: float = np.nan  # largest share of a torque limit in the last quarter
+
+
+def stand(robot: Robot) -> Standing:
+    """Simulate it."""
+    model = model_of(robot, floor=True)
+    data = _at(model, robot.home_qpos)
+    data.ctrl[:] = robot.home_joints
+    fastest, strained = 0.0, 0.0
+    steps = round(STAND_S * robot.physics_rate_hz)
+    with quiet():
+        for step in range(steps):
+            mujoco.mj_step(model, data)
+            if _diverged(data):
+                return Standing(f"the simulation diverges after {step / robot.physics_rate_hz:.2f} s")
+            if step >= 0.75 * steps:
+                fastest = max(fastest, float(np.abs(data.qvel[6:]).max()))
+                strained = max(strained, float((np.abs(data.actuator_force) / robot.torque_limit).max()))
+    down = _touching(model, data)
+    aloft = [f"foot '{foot}' in the air" for foot in robot.foot_bodies if foot not in down]
+    fallen = [f"'{body}' on the floor" for body in down if body not in robot.foot_bodies]
+    height = robot.home_qpos[2]
+    return Standing(
+        problem=(fallen + aloft + [""])[0],
+        sink=float((height - data.qpos[2]) / height),
+        tilt_deg=float(np.degrees(np.arccos(np.clip(data.body(robot.body_names[0]).xmat[8], -1, 1)))),
+        drift_m=float(np.linalg.norm(data.qpos[:2])),
+        speed_rps=fastest,
+        strain=strained,
+    )
+
+
+def _diverged(data: mujoco.MjData) -> bool:
+    return not np.all(np.isfinite(data.qpos)) or bool(data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number)
+
+
+def stands(robot: Robot) -> Check:
+    """On its feet and still after STAND_S, not much lower than home."""
+    s = stand(robot)
+    if np.isnan(s.sink):
+        return Check("stands", False, s.problem)
+    height = 1e3 * robot.home_qpos[2] * s.sink
+    detail = (
+        f"{STAND_S:g} s: base {-height:+.0f} mm ({-100 * s.sink:+.0f} %), tilt {s.tilt_deg:.1f} deg, drift "
+        f"{1e3 * s.drift_m:.0f} mm, joints {s.speed_rps:.2f} rad/s, at most {100 * s.strain:.0f} % of the torque limit"
+    )
+    if s.problem:
+        return Check("stands", False, f"{detail}; {s.problem}")
+    good = abs(s.sink) < SINK and s.tilt_deg < TILT_DEG and s.drift_m < DRIFT_M and s.speed_rps < STILL_RPS
+    return Check("stands", good, detail)
+
+
+def settles(robot: Robot) -> Check:
+    """Gains in the air: every joint, set off by 0.2 rad (within its limits), comes back and is still."""
+    model = model_of(robot, floor=False)
+    home = robot.home_joints
+    inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)
+    room = np.maximum(robot.joint_upper - home, home - robot.joint_lower)
+    qpos = robot.home_qpos.copy()
+    qpos[7:] = home + inwards * np.minimum(0.2, 0.5 * room)
+    data = _at(model, qpos)
+    data.ctrl[:] = home
+    with quiet():
+        mujoco.mj_step(model, data, round(STAND_S * robot.physics_rate_hz))
+    if _diverged(data):
+        return Check("gains", False, "the joints' control diverges at this physics rate")
+    left = np.abs(data.qpos[7:] - home)
+    stuck = model.dof_frictionloss[6:] / robot.kp  # what dry friction may hold off
+    worst = int(np.argmax(left - stuck))
+    fastest = float(np.abs(data.qvel[6:]).max())
+    gains = f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm"
+    detail = f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
+    return Check("gains", bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS), detail)
+
+
+def span(values: FloatArray | Sequence[float]) -> str:
+    low, high = float(np.min(values)) + 0.0, float(np.max(values)) + 0.0
+    return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"

@@ -1,0 +1,65 @@
+"""Where a robot.yaml's `mjcf:` lies: a path, or `menagerie:FOLDER/FILE.xml`, a model of MuJoCo Menagerie.
+
+The models come through the package `mujoco-menagerie` (the extra `menagerie`), which downloads one at its first use and
+keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout to use instead, with or without the package.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+
+from mocap_data.errors import InputError
+
+PREFIX = "menagerie:"
+ROOT = "MENAGERIE_ROOT"
+
+
+def locate(reference: str, folder: Path) -> Path:
+    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of Menagerie, downloaded if need be.
+
+    Raises InputError for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked at.
+    """
+    if not reference.startswith(PREFIX):
+        return folder / Path(reference).expanduser()
+    model, file = _split(reference)
+    if root := os.environ.get(ROOT):
+        path = Path(root) / model
+        if not path.is_dir():
+            raise InputError(f"{reference}: no folder '{model}' under {ROOT}={root}")
+        return path / file
+    try:
+        import mujoco_menagerie
+    except ImportError as error:
+        how = f"install the extra (pip install 'npmp[menagerie]') or let {ROOT} name a checkout of MuJoCo Menagerie"
+        raise InputError(f"{reference}: needs the package mujoco-menagerie; {how}") from error
+    try:
+        return Path(mujoco_menagerie.get(model).path()) / file
+    except (mujoco_menagerie.MenagerieError, OSError) as error:
+        cause = " ".join(str(error).split())
+        raise InputError(f"{reference}: {cause}; {ROOT} can name a checkout of MuJoCo Menagerie instead") from error
+
+
+def at_hand(reference: str) -> bool:
+    """Whether the file of a reference can be had without a download. Never touches the network."""
+    if not reference.startswith(PREFIX):
+        return True
+    model, file = _split(reference)
+    if root := os.environ.get(ROOT):
+        return (Path(root) / model / file).is_file()
+    try:
+        import mujoco_menagerie
+    except ImportError:
+        return False
+    try:
+        return bool(mujoco_menagerie.Cache().is_cached(mujoco_menagerie.get(model)))
+    except mujoco_menagerie.MenagerieError:
+        return False
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """Folder and file of `menagerie:FOLDER/FILE.xml`."""
+    parts = PurePosixPath(reference.removeprefix(PREFIX)).parts
+    if len(parts) < 2 or ".." in parts or parts[0] == "/":
+        raise InputError(f"{reference}: expected {PREFIX}FOLDER/FILE.xml, e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml")
+    return parts[0], str(PurePosixPath(*parts[1:]))

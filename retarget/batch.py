@@ -1,0 +1,466 @@
+"""Levenberg-Marquardt for the poses of many frames at once, made for trees: a root and limbs that hang from it.
+
+A joint of one limb moves no marker of another, so that the normal equations of a frame have the shape of an
+arrow: a block of 6 x 6 for the root, one block per limb, and the limbs' couplings to the root. Each limb is
+eliminated by its own Cholesky factor, a 6 x 6 system remains (the Schur complement), and the limbs follow
+by back substitution. For ANYmal that is four 3 x 3 systems and one 6 x 6 instead of one 18 x 18.
+
+Everything is laid out with the frames last, so that each line of arithmetic runs over all frames of a chunk
+and nothing is a small matrix product. Shapes here: T frames, M points, J hinges, n hinges of one limb.
+Frames of hinges are turned so that every hinge turns about its own z axis, which makes a hinge a plane
+rotation of two columns.
+
+`pose.solve_poses` and `pose.solve_track` are the way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mocap_data.arrays import Array
+
+if TYPE_CHECKING:
+    from retarget.pose import Points, Tree
+
+_ROUND = 1e-14  # entries of constant rotations this close to 0 or 1 are that: products with them are skipped
+Columns = tuple[Array, Array, Array]  # of a rotation matrix, each (3, T)
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """One hinge of a limb: where it sits at angle zero, in the frame of the hinge before it (or the root)."""
+
+    joint: int  # index among the J hinges
+    parent: int  # index in the limb, -1 for the root
+    origin: tuple[float, float, float]  # [m]
+    turn: Array  # (3, 3)
+    chain: tuple[int, ...]  # indices in the limb from the root's side to this hinge, itself last
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point that counts: number among the M, hinge that carries it (-1: the root), place in its frame [m]."""
+
+    index: int
+    hinge: int
+    place: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Limb:
+    """A subtree of the root: hinges, parents before children, and the points they carry."""
+
+    hinges: tuple[Hinge, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def joints(self) -> list[int]:
+        """The hinges' numbers among the J."""
+        return [hinge.joint for hinge in self.hinges]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A tree with points, taken apart into limbs."""
+
+    limbs: tuple[Limb, ...]
+    trunk: tuple[Point, ...]  # points on the root
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the poses of one chunk shall meet; frames last."""
+
+    target: Array  # (M, 3, T) [m]
+    weight: Array | None  # (M, T) or (M, 1); None: all 1
+    home: Array  # (J, T) or (J, 1) [rad]
+    pull: Array  # (J, 1) weight of the distance from home [m^2 / rad^2]
+    lower: Array  # (J, 1) [rad]
+    upper: Array  # (J, 1) [rad]
+
+    def of(self, frames: Array) -> Goal:
+        """The goal of some of the frames (indices or mask)."""
+        weight = self.weight if self.weight is None or self.weight.shape[-1] == 1 else self.weight[:, frames]
+        home = self.home if self.home.shape[-1] == 1 else self.home[:, frames]
+        return Goal(self.target[..., frames], weight, home, self.pull, self.lower, self.upper)
+
+
+@dataclass
+class _State:
+    """Kinematics at one set of poses."""
+
+    root: Columns
+    axes: list[list[Array]]  # per limb and hinge its axis (3, T)
+    origins: list[list[Array]]  # per limb and hinge a point on that axis (3, T)
+    error: list[Array | None]  # per point (3, T), times nothing; None for one that does not count
+    world: list[Array | None]
+    cost: Array  # (T,)
+
+
+# --- the plan ---
+
+
+def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | None = None) -> Plan:
+    """Take a tree apart. counts: which points matter at all, (M,)."""
+    bodies = len(tree.parent)
+    node = np.full(bodies, -1)  # the hinge (as its body) that carries each body; -1 for the root
+    turn = np.tile(np.eye(3), (bodies, 1, 1))  # the body in the frame of that hinge
+    shift = np.zeros((bodies, 3))
+    origin, first, limb_of = np.zeros((bodies, 3)), np.zeros((bodies, 3, 3)), np.full(bodies, -1)
+    members: list[list[int]] = []
+    for body in range(1, bodies):
+        up = int(tree.parent[body])
+        anchor = shift[up] + turn[up] @ tree.position[body]
+        if tree.hinge[body] < 0:
+            node[body], turn[body], shift[body] = node[up], turn[up] @ tree.fixed[body], anchor
+            limb_of[body] = limb_of[up]
+            continue
+        frame = _z_to(tree.axis[body])
+        origin[body] = anchor
+        first[body] = turn[up] @ (tree.fixed[body] + tree.cosine[body]) @ frame
+        node[body], turn[body], shift[body] = body, frame.T, -frame.T @ tree.anchor[body]
+        if node[up] < 0:
+            members.append([])
+            limb_of[body] = len(members) - 1
+        else:
+            limb_of[body] = limb_of[up]
+        members[limb_of[body]].append(body)
+    place = shift[points.body] + np.einsum("mij,mj->mi", turn[points.body], points.local)
+    wanted = [m for m in range(len(points.body)) if counts is None or counts[m]]
+    limbs = []
+    for bodies_of in members:
+        hinges: list[Hinge] = []
+        for body in bodies_of:
+            above = node[int(tree.parent[body])]
+            parent = bodies_of.index(above) if above >= 0 else -1
+            chain = (*(hinges[parent].chain if parent >= 0 else ()), len(hinges))
+            hinges.append(
+                Hinge(int(tree.hinge[body]), parent, _triple(origin[body]), _rounded(first[body]), chain)
+            )
+        carried = [
+            Point(m, bodies_of.index(node[points.body[m]]), _triple(place[m]))
+            for m in wanted
+            if node[points.body[m]] in bodies_of
+        ]
+        limbs.append(Limb(tuple(hinges), tuple(carried)))
+    trunk = tuple(Point(m, -1, _triple(place[m])) for m in wanted if node[points.body[m]] < 0)
+    return Plan(tuple(limbs), trunk)
+
+
+def _z_to(axis: Array) -> Array:
+    """A rotation (3, 3) whose z axis is `axis`; a signed permutation where the axis is a coordinate axis."""
+    k = int(np.argmax(np.abs(axis)))
+    x = np.zeros(3)
+    x[(k + 1) % 3] = 1.0
+    x -= (x @ axis) * axis
+    x /= np.linalg.norm(x)
+    return np.stack((x, np.cross(axis, x), axis), axis=1)
+
+
+def _rounded(matrix: Array) -> Array:
+    nearest = np.round(matrix)
+    return np.where(np.abs(matrix - nearest) < _ROUND, nearest, matrix)
+
+
+def _triple(vector: Array) -> tuple[float, float, float]:
+    return float(vector[0]), float(vector[1]), float(vector[2])
+
+
+# --- kinematics ---
+
+
+def _root_columns(pose: Array) -> Columns:
+    w, x, y, z = pose[3:7]
+    xx, yy, zz, xy, xz, yz = x * x, y * y, z * z, x * y, x * z, y * z
+    wx, wy, wz = w * x, w * y, w * z
+    return (
+        np.stack((1.0 - 2.0 * (yy + zz), 2.0 * (xy + wz), 2.0 * (xz - wy))),
+        np.stack((2.0 * (xy - wz), 1.0 - 2.0 * (xx + zz), 2.0 * (yz + wx))),
+        np.stack((2.0 * (xz + wy), 2.0 * (yz - wx), 1.0 - 2.0 * (xx + yy))),
+    )
+
+
+def _combine(columns: Columns, factors: Sequence[float] | Array, start: Array | None = None) -> Array:
+    """`start` + sum of columns times factors, (3, T); a fresh array (or one of the columns itself)."""
+    total = start
+    for column, factor in zip(columns, factors, strict=True):
+        if factor == 0.0:
+            continue
+        if total is None:
+            total = column if factor == 1.0 else factor * column
+        elif factor == 1.0:
+            total = total + column
+        elif factor == -1.0:
+            total = total - column
+        else:
+            total = total + factor * column
+    return np.zeros_like(columns[0]) if total is None else total
+
+
+def _forward(plan: Plan, goal: Goal, pose: Array) -> _State:
+    """Kinematics, errors and cost at poses (7 + J, T)."""
+    root, position = _root_columns(pose), pose[:3]
+    count = len(goal.target)
+    error: list[Array | None] = [None] * count
+    world: list[Array | None] = [None] * count
+    for point in plan.trunk:
+        world[point.index] = _combine(root, point.place, position)
+    axes: list[list[Array]] = []
+    origins: list[list[Array]] = []
+    cos, sin = np.cos(pose[7:]), np.sin(pose[7:])
+    for limb in plan.limbs:
+        frames: list[Columns] = []
+        places: list[Array] = []
+        for hinge in limb.hinges:
+            outer, start = (root, position) if hinge.parent < 0 else (frames[hinge.parent], places[hinge.parent])
+            places.append(_combine(outer, hinge.origin, start))
+            x, y, z = (_combine(outer, hinge.turn[:, k]) for k in range(3))
+            c, s = cos[hinge.joint], sin[hinge.joint]
+            frames.append((c * x + s * y, c * y - s * x, z))
+        for point in limb.points:
+            world[point.index] = _combine(frames[point.hinge], point.place, places[point.hinge])
+        axes.append([columns[2] for columns in frames])
+        origins.append(places)
+    away = pose[7:] - goal.home
+    cost = np.einsum("jt,jt->t", goal.pull * away, away)
+    for m, place in enumerate(world):
+        if place is not None:
+            off = place - goal.target[m]
+            square = np.einsum("it,it->t", off, off)
+            cost += square if goal.weight is None else goal.weight[m] * square
+            error[m] = off
+    return _State(root, axes, origins, error, world, cost)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    out = np.empty_like(b)
+    np.multiply(a[1], b[2], out=out[0])
+    out[0] -= a[2] * b[1]
+    np.multiply(a[2], b[0], out=out[1])
+    out[1] -= a[0] * b[2]
+    np.multiply(a[0], b[1], out=out[2])
+    out[2] -= a[1] * b[0]
+    return out
+
+
+def _dot(a: Array, b: Array) -> Array:
+    out = a[0] * b[0]
+    out += a[1] * b[1]
+    out += a[2] * b[2]
+    return out
+
+
+# --- normal equations, by blocks ---
+
+
+@dataclass
+class _Block:
+    """A limb's equations: its own matrix (n, n, T; lower half), couplings to the root and gradient (n, 7, T)."""
+
+    own: Array
+    side: Array
+
+
+def _blocks(plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool) -> tuple[Array, list[_Block]]:
+    """The root's equations (6, 7, T), the gradient its last column, and those of the limbs.
+
+    Root rotations are rotation vectors in the WORLD frame here.
+    """
+    frames = pose.shape[1]
+    root = np.zeros((6, 7, frames))
+    position = pose[:3]
+    heavy = np.zeros(frames)  # sum of weights
+    arm = np.zeros((3, frames))  # sum of weighted levers
+    second = np.zeros((6, frames))  # xx yy zz xy xz yz of levers
+
+    def weighed(m: int, vector: Array) -> Array:
+        return vector if goal.weight is None else goal.weight[m] * vector
+
+    def onto_root(m: int, lever: Array, pull: Array) -> None:
+        nonlocal heavy
+        load = weighed(m, lever)
+        heavy = heavy + (1.0 if goal.weight is None else goal.weight[m])
+        arm[:] += load
+        second[:3] += load * lever
+        second[3] += load[0] * lever[1]
+        second[4] += load[0] * lever[2]
+        second[5] += load[1] * lever[2]
+        root[:3, 6] += pull
+        root[3:, 6] += _cross(lever, pull)
+
+    if free_root:
+        for point in plan.trunk:
+            off, place = state.error[point.index], state.world[point.index]
+            assert off is not None and place is not None
+            onto_root(point.index, place - position, weighed(point.index, off))
+    blocks = []
+    away = goal.pull * (pose[7:] - goal.home)
+    for k, limb in enumerate(plan.limbs):
+        size = len(limb.hinges)
+        own, side = np.zeros((size, size, frames)), np.zeros((size, 7, frames))
+        for i, joint in enumerate(limb.joints):
+            own[i, i] = goal.pull[joint]
+            side[i, 6] = away[joint]
+        for point in limb.points:
+            off, place = state.error[point.index], state.world[point.index]
+            assert off is not None and place is not None
+            pull = weighed(point.index, off)
+            lever = place - position
+            if free_root:
+                onto_root(point.index, lever, pull)
+            columns: list[Array] = []
+            chain = limb.hinges[point.hinge].chain
+            for a, i in enumerate(chain):
+                column = _cross(state.axes[k][i], place - state.origins[k][i])
+                load = weighed(point.index, column)
+                columns.append(load)
+                side[i, 6] += _dot(column, pull)
+                if free_root:
+                    side[i, :3] += load
+                    side[i, 3:6] += _cross(lever, load)
+                for b in range(a + 1):
+                    own[i, chain[b]] += _dot(column, columns[b])
+        blocks.append(_Block(own, side))
+    if free_root:
+        root[0, 0] = root[1, 1] = root[2, 2] = heavy
+        # d(point)/d(rotation) = -[lever]x
+        root[3, 1], root[3, 2], root[4, 2] = -arm[2], arm[1], -arm[0]
+        root[4, 0], root[5, 0], root[5, 1] = arm[2], -arm[1], arm[0]
+        xx, yy, zz, xy, xz, yz = second
+        root[3, 3], root[4, 4], root[5, 5] = yy + zz, xx + zz, xx + yy
+        root[4, 3], root[5, 3], root[5, 4] = -xy, -xz, -yz
+    return root, blocks
+
+
+def _hold(block: _Block, held: NDArray[np.bool_]) -> None:
+    """Take hinges pressed against a bound, `held` (n, T), out of a limb's equations: unit rows."""
+    free = np.where(held, 0.0, 1.0)
+    block.side *= free[:, None]
+    block.own *= free[:, None]
+    block.own *= free[None, :]
+    for i in range(len(free)):
+        block.own[i, i] += 1.0 - free[i]
+
+
+def _factor(own: Array, side: Array) -> None:
+    """Cholesky of `own` (n, n, T; lower half) and forward substitution of `side` (n, k, T), both in place."""
+    for k in range(len(own)):
+        scale = 1.0 / np.sqrt(own[k, k])
+        own[k, k] = scale  # the inverse is what is needed later
+        side[k] *= scale
+        if k + 1 < len(own):
+            own[k + 1 :, k] *= scale
+            column = own[k + 1 :, k]
+            for i in range(k + 1, len(own)):
+                own[i, k + 1 : i + 1] -= column[i - k - 1] * column[: i - k]
+                side[i] -= column[i - k - 1] * side[k]
+
+
+def _backward(own: Array, right: Array) -> Array:
+    """Solve L^T x = right (n, T) for the factor that `_factor` left."""
+    out = np.empty_like(right)
+    for k in reversed(range(len(own))):
+        value = right[k]
+        for i in range(k + 1, len(own)):
+            value = value - own[i, k] * out[i]
+        out[k] = value * own[k, k]
+    return out
+
+
+def _damp(diagonal: Iterator[Array], damping: Array) -> None:
+    for entry in diagonal:
+        entry += damping * np.maximum(entry, 1e-3)
+
+
+def _step(plan: Plan, root: Array, blocks: list[_Block], damping: Array, free_root: bool, joints: int) -> Array:
+    """The damped Gauss-Newton step (6 + J, T); root rotation in the world frame."""
+    frames = root.shape[-1]
+    out = np.zeros((6 + joints, frames))
+    for block in blocks:
+        _damp((block.own[i, i] for i in range(len(block.own))), damping)
+        _factor(block.own, block.side)
+    if free_root:
+        _damp((root[i, i] for i in range(6)), damping)
+        for block in blocks:
+            for row in block.side:
+                for i in range(6):
+                    root[i, : i + 1] -= row[i] * row[: i + 1]
+                root[:, 6] -= row[:6] * row[6]
+        _factor(root[:, :6], root[:, 6:])
+        out[:6] = -_backward(root[:, :6], root[:, 6])
+    for limb, block in zip(plan.limbs, blocks, strict=True):
+        right = -block.side[:, 6]
+        if free_root:
+            right -= np.einsum("nat,at->nt", block.side[:, :6], out[:6])
+        out[[6 + joint for joint in limb.joints]] = _backward(block.own, right)
+    return out
+
+
+def _integrate(pose: Array, step: Array, goal: Goal) -> Array:
+    """Poses (7 + J, T) moved by a step (6 + J, T) and kept within the bounds."""
+    out = np.empty_like(pose)
+    out[:3] = pose[:3] + step[:3]
+    turn = step[3:6]
+    half = 0.5 * np.sqrt(_dot(turn, turn))
+    a = np.cos(half)
+    b = 0.5 * np.sinc(half / np.pi) * turn
+    w, v = pose[3], pose[4:7]
+    out[3] = a * w - _dot(b, v)
+    out[4:7] = a * v + w * b + _cross(b, v)
+    out[3:7] /= np.sqrt(np.einsum("it,it->t", out[3:7], out[3:7]))
+    out[7:] = np.clip(pose[7:] + step[6:], goal.lower, goal.upper)
+    return out
+
+
+def solve(
+    plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: float, free_root: bool = True
+) -> Array:
+    """Poses (7 + J, T) that minimise the goal's cost, from `pose` (7 + J, T) within the bounds.
+
+    A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps any more
+    (round-off at the minimum). A joint at its bound whose gradient points outward is held while the others
+    solve without it (projected Levenberg-Marquardt).
+    """
+    solution = pose.copy()
+    joints = len(pose) - 7
+    alive = np.arange(pose.shape[1])
+    damping = np.full(pose.shape[1], 1e-6)
+    going = np.ones(pose.shape[1], dtype=bool)
+    state = _forward(plan, goal, pose)
+    for _ in range(iterations):
+        root, blocks = _blocks(plan, goal, state, pose, free_root)
+        for limb, block in zip(plan.limbs, blocks, strict=True):
+            index = limb.joints
+            angle, slope = pose[[7 + j for j in index]], block.side[:, 6]
+            held = ((angle <= goal.lower[index]) & (slope > 0.0)) | ((angle >= goal.upper[index]) & (slope < 0.0))
+            if held.any():
+                _hold(block, held)
+        step = _step(plan, root, blocks, damping, free_root, joints)
+        if not going.all():
+            step *= going
+        trial = _integrate(pose, step, goal)
+        there = _forward(plan, goal, trial)
+        better = there.cost <= state.cost * (1.0 + 1e-12)
+        if better.all():
+            pose, state = trial, there
+            damping = damping * 0.1
+        else:
+            pose = np.where(better, trial, pose)
+            damping = np.where(better, damping * 0.1, np.maximum(damping * 10.0, 1e-4))
+            state = _forward(plan, goal, pose)
+        going &= (np.abs(step).max(axis=0) > tolerance) & (damping < 1e6)
+        left = int(np.count_nonzero(going))
+        if left == 0:
+            break
+        if left < 0.8 * len(going):
+            solution[:, alive] = pose
+            alive, pose, damping, goal = alive[going], pose[:, going], damping[going], goal.of(going)
+            going = np.ones(left, dtype=bool)
+            state = _forward(plan, goal, pose)
+    solution[:, alive] = pose
+    return solution

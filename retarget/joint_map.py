@@ -1,0 +1,436 @@
+"""People to OP3 by joint angles, the way of Bohez et al. 2022 (arXiv 2203.17138).
+
+A CMU recording becomes a motion of dm_control's CMUHumanoid by dm_control's own AMC conversion (every subject on one
+skeleton), or comes as one in dm_control's HDF5. From there [P]:
+
+- **trunk**: the whole upper body is one rigid body; the robot's trunk takes the orientation of the uppermost spine
+  frame (thorax), so what the spine does goes into the hips;
+- **hips**: yaw, roll, pitch match the thigh's orientation relative to that trunk, in closed form (`hip_angles`);
+- **knees**: copied; thigh and knee axis match, so the shanks point where the person's do;
+- **ankles**: pitch and roll such that the sole's normal is the person's (the humanoid's ankle has pitch and yaw, the
+  robot's pitch and roll: angles cannot be copied one to one, a flat sole can);
+- **arms**: OP3's elbow bends about an axis across the pitch axis, so a hanging arm bends sideways; angles copied would
+  point anywhere. Shoulder and elbow put the hand in the person's direction from the shoulder, upper arm and forearm
+  as near to theirs as one plane allows (`arm_angles`);
+- **head**: looks ahead; **translation**: scaled by the ratio of leg lengths, **time** unchanged.
+
+Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch (its soles are
+wide, a person's track is narrow); soles level and still while the person's stand, and the drives' speed (`retarget.trajectory`).
+Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, radians.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import gaussian_filter1d
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError, unknown
+from mocap_data.motion import ReferenceMotion
+from mocap_data.readers.cmu_h5 import HumanoidMotion
+from mocap_data.store import MotionSet
+from npmp.robots import Robot
+from retarget import ground, legs, pose
+from retarget.ground import Bools
+from retarget.people import SIDES, Person, has_joints, read_person, stances, swings
+from retarget.poses import smooth_root
+from retarget.quality import Judge
+from retarget.resampling import frame_times, nearest, resample_qpos, velocities
+from retarget.self_collision import SelfCollision
+from retarget.solver import Solver
+from retarget.targets import low_pass
+from retarget.trajectory import Track, held_points, settle
+
+# The humanoid's frames have x to the left, y up and z forward (feet: x left, y backward, z up); the robot's x forward,
+# y left and z up. Columns: the robot's axes in the humanoid's.
+_UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+_FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+_FLOOR_TIME = 0.15  # [s] standard deviation of the window that its height is smoothed with
+_SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, places in `legs.LEG_MARKERS`
+_LEG_JOINTS = ("hip_yaw", "hip_roll", "hip_pitch", "knee", "ank_pitch", "ank_roll")
+_ARM_JOINTS = ("sho_pitch", "sho_roll", "el")
+_AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1, "ank_roll": 0,
+         "sho_pitch": 1, "sho_roll": 0, "el": 0}  # fmt: skip
+_ROUNDS = 5  # of moving limbs apart and settling
+_APART_TIME = 0.4  # [s] within which legs and arms go apart
+_ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))  # [rad] tried for legs, for arms
+
+__all__ = [
+    "JointOptions",
+    "Mapper",
+    "Person",
+    "has_joints",
+    "read_person",
+    "retarget_joints",
+    "retarget_joints_many",
+]
+
+
+@dataclass(frozen=True)
+class JointOptions:
+    """How to map joints.
+
+    rate_hz: of the result; the robot's control rate when None.
+    time_scale: factor on the recording's duration; 1 as the paper. People's knees pass 7 to 11 rad/s in a walk, OP3's
+        servos turn 4.8; the swings are slowed for it, which costs 0.3 degrees of the legs' orientation. 1.5 plays a
+        recording in one and a half times its time; 0.52, the root of the leg ratio, is dynamically similar (5 degrees).
+    cutoff_hz: low-pass of root and joints before all else; None for none.
+    root_cutoff_hz: low-pass of the root's path; None for none.
+    hold_feet: whether standing feet are held still, level and on the floor (`retarget.trajectory`); without it, joints
+        may be too fast, too.
+    swing_height: that a swinging foot's sole has at least over the floor [m]. People clear the floor by a centimetre
+        or two, a quarter of which is nothing to a robot with play in its gears; with 8 mm the feet also leave the
+        floor steeply (mean speed of contact points within 5 mm of the floor: 3 cm/s without, below 1 cm/s with).
+    avoid_collisions: whether arms and legs are moved outwards where the robot would touch itself.
+    clearance: by how much more than needed [rad].
+    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds as they are.
+    """
+
+    rate_hz: float | None = None
+    time_scale: float = 1.0
+    cutoff_hz: float | None = 8.0
+    root_cutoff_hz: float | None = 5.0
+    hold_feet: bool = True
+    swing_height: float = 0.008
+    avoid_collisions: bool = True
+    clearance: float = 0.01
+    joint_speed_share: float | None = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0.0):
+                raise InputError(f"{name} must be positive; it is {value}")
+        for name in ("clearance", "swing_height"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise InputError(f"{name} must be at least 0; it is {value}")
+
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> JointOptions:
+        """Options by name. Raises InputError for an unknown name or a value out of range."""
+        known = [entry.name for entry in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise unknown("joint map option", name, known)
+        return cls(**options)
+
+
+def retarget_joints(
+    recording: str | os.PathLike[str] | HumanoidMotion,
+    robot: Robot,
+    *,
+    clip: str | None = None,
+    asf: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    start: int = 0,
+    stop: int | None = None,
+    source: str | None = None,
+    licence: str = "unknown",
+    **options: Any,
+) -> ReferenceMotion:
+    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) as a motion of OP3.
+
+    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
+    file's numbers are, dm_control's skeleton stands for every subject's.
+    start, stop: frames of the recording to use. options: the fields of `JointOptions`.
+    The result's quality has the figures of `Judge` and "leg_orientation_deg", the median over frames of the legs'
+    orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
+    four segments.
+
+    Raises InputError for a file that cannot be read, frames that there are not, a robot without OP3's joints, and
+    bad options.
+    """
+    chosen = JointOptions.given(options)
+    person = read_person(
+        recording, clip=clip, asf=asf, name=name, start=start, stop=stop, source=source, licence=licence
+    )
+    return Mapper(robot, chosen).motion(person)
+
+
+def retarget_joints_many(
+    recordings: Iterable[str | os.PathLike[str] | HumanoidMotion],
+    robot: Robot,
+    *,
+    progress: Callable[[int, int, str], None] | None = None,
+    licence: str = "unknown",
+    **options: Any,
+) -> MotionSet:
+    """All recordings as motions of OP3; as `retarget_joints`, with the robot made ready once.
+
+    progress: called as progress(done, total, name) before each, and once at the end with an empty name.
+    Raises InputError as `retarget_joints` does, and for no recordings or two of the same name.
+    """
+    given = list(recordings)
+    if not given:
+        raise InputError("there are no recordings to retarget")
+    mapper = Mapper(robot, JointOptions.given(options))
+    motions: dict[str, ReferenceMotion] = {}
+    for done, recording in enumerate(given):
+        person = read_person(recording, licence=licence)
+        if person.name in motions:
+            raise InputError(f"two recordings have the same name: {person.name}")
+        if progress is not None:
+            progress(done, len(given), person.name)
+        motions[person.name] = mapper.motion(person)
+    if progress is not None:
+        progress(len(given), len(given), "")
+    return MotionSet(
+        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions.values()), mapper.provenance
+    )
+
+
+# --- angles ---
+
+
+def hip_angles(thigh: Array) -> Array:
+    """Turns (T, 3) [rad] about z, then x, then y that make up rotations (T, 3, 3): Rz(a) Rx(b) Ry(c).
+
+    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the leg points sideways.
+    """
+    roll = np.arcsin(np.clip(thigh[:, 2, 1], -1.0, 1.0))
+    yaw = np.unwrap(np.arctan2(-thigh[:, 0, 1], thigh[:, 1, 1]))
+    pitch = np.unwrap(np.arctan2(-thigh[:, 2, 0], thigh[:, 2, 2]))
+    return np.stack((yaw, roll, pitch), axis=-1)
+
+
+def ankle_angles(normal: Array) -> Array:
+    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3) in the shank's frame."""
+    roll = -np.arcsin(np.clip(normal[:, 1], -1.0, 1.0))
+    pitch = np.unwrap(np.arctan2(normal[:, 0], normal[:, 2]))
+    return np.stack((pitch, roll), axis=-1)
+
+
+def arm_angles(upper: Array, fore: Array, side: float, reach: tuple[float, float] = (1.0, 1.0)) -> Array:
+    """Turns (T, 3) [rad] about y (shoulder), x (shoulder) and x (elbow) of an arm that is stretched sideways at zero.
+
+    upper, fore: (T, 3) unit vectors in the trunk's frame. side: +1 for the left arm, which stretches along +y, -1 for
+    the right. reach: lengths of upper arm and forearm.
+
+    The arm always lies in a plane through the y axis; the first turn puts the hand into it, the others turn upper arm
+    and forearm within it towards theirs. So the hand's direction is met and what leaves the plane is lost.
+    """
+    hand = reach[0] * upper + reach[1] * fore
+    pitch = np.unwrap(np.arctan2(-hand[:, 0], -hand[:, 2]))  # of straight down turned about y
+    down = np.stack((-np.sin(pitch), np.zeros(len(pitch)), -np.cos(pitch)), axis=-1)
+    lowered = [np.arctan2((d * down).sum(axis=1), side * d[:, 1]) for d in (upper, fore)]
+    lowered = [np.where(angle < -0.5 * np.pi, angle + 2.0 * np.pi, angle) for angle in lowered]
+    # A turn by a about x carries +y towards +z, -y towards -z: lowering is -a on the left, +a on the right.
+    return np.stack((pitch, -side * lowered[0], -side * (lowered[1] - lowered[0])), axis=-1)
+
+
+# --- the robot ---
+
+
+class Mapper:
+    """OP3 made ready for mapping. Not to be shared between threads.
+
+    Raises InputError for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
+    """
+
+    def __init__(self, robot: Robot, options: JointOptions) -> None:
+        self.robot, self.options = robot, options
+        self.solver = Solver.of(robot)
+        self._judge, self._collision = Judge(robot), SelfCollision(robot)
+        self._column = {name: i for i, name in enumerate(robot.joint_names)}
+        self._sign = {}
+        for side in SIDES:
+            for joint in (*_LEG_JOINTS, *_ARM_JOINTS):
+                self._sign[f"{side}_{joint}"] = self._axis_sign(f"{side}_{joint}", _AXES[joint])
+        markers = [robot.markers[name] for name in legs.LEG_MARKERS if name in robot.markers]
+        if len(markers) < len(legs.LEG_MARKERS):
+            raise InputError(f"robot '{robot.name}' has not the markers {', '.join(legs.LEG_MARKERS)}")
+        body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
+        self.leg_points = pose.Points(body, np.stack([marker.position for marker in markers]))
+        home = pose.positions_of(self.leg_points, *pose.forward(self.solver.tree, robot.home_qpos[None]))[0].reshape(2, 3, 3)
+        self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
+        self._hips = self.leg_points.local[[0, 3]].mean(axis=0)  # middle of the hips, in the trunk's frame
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What a set of motions keeps about how it was made."""
+        return {"method": "joint angles, arXiv 2203.17138", "options": repr(asdict(self.options))}
+
+    def _axis_sign(self, name: str, axis: int) -> float:
+        """+1 or -1: whether the joint turns about the axis or against it."""
+        tree, robot = self.solver.tree, self.robot
+        if name not in self._column:
+            raise InputError(f"robot '{robot.name}' has no joint '{name}'; the map of people's joints is for OP3")
+        body = int(np.flatnonzero(tree.hinge == self._column[name])[0])
+        turned = tree.fixed[body] + tree.cosine[body]
+        value = float((turned @ tree.axis[body])[axis])
+        if abs(abs(value) - 1.0) > 1e-6:
+            raise InputError(f"robot '{robot.name}': joint '{name}' does not turn about {'xyz'[axis]} as OP3's does")
+        return math.copysign(1.0, value)
+
+    def motion(self, person: Person) -> ReferenceMotion:
+        """The person's recording as a motion of the robot."""
+        options, robot = self.options, self.robot
+        given_rate = person.rate_hz / options.time_scale
+        rate = float(options.rate_hz or robot.control_rate_hz)
+        if (person.num_frames - 1) / given_rate * rate < 2.0:
+            raise InputError(f"{person.name!r} is too short for a motion at {rate:g} Hz")
+        scale = self.scale(person)
+        qpos = self.pose(person)
+        qpos[:, 7:] = low_pass(qpos[:, 7:], person.rate_hz, options.cutoff_hz)
+        qpos[:, :7] = smooth_root(qpos[:, :7], person.rate_hz, options.root_cutoff_hz)
+        heel, ball = stances(person)
+        heel, ball = nearest(heel, given_rate, rate), nearest(ball, given_rate, rate)
+        standing = heel & ball
+        qpos = resample_qpos(qpos, given_rate, rate)
+        qpos[:, 7:] = np.clip(qpos[:, 7:], robot.joint_lower, robot.joint_upper)
+        qpos[:, 2] -= self.floor(qpos, standing, rate)
+        clearance = options.swing_height * nearest(swings(person), given_rate, rate)
+        qpos = self.tidy(qpos, standing, held_points(robot, standing, heel, ball), clearance, rate)
+        position, rotation = pose.forward(self.solver.tree, qpos)
+        motion = ReferenceMotion(
+            name=person.name,
+            qpos=qpos,
+            qvel=velocities(qpos, rate),
+            body_pos=position,
+            body_quat=rotations.from_matrix(rotation),
+            rate_hz=rate,
+            source=person.source,
+            licence=person.licence,
+            contacts=standing,
+            recording=person.name,
+        )
+        error = self.leg_error(person, motion)
+        extra = {"body_scale": scale, "leg_orientation_deg": float(np.degrees(np.median(error)))}
+        per_frame = {"leg_orientation_rad": error.mean(axis=(1, 2))}
+        return self._judge.judged(replace(motion, quality=extra, frame_quality=per_frame))
+
+    def leg_error(self, person: Person, motion: ReferenceMotion) -> Array:
+        """(S, 2, 2) [rad] as `legs.orientation_error`, of the person against the motion."""
+        points = person.legs()
+        times = frame_times(len(points), person.rate_hz / self.options.time_scale, motion.rate_hz)
+        at = np.stack([np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1)
+        return legs.orientation_error(legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, motion))
+
+    def scale(self, person: Person) -> float:
+        """The robot's leg length by the person's."""
+        return self.leg_length / float(np.linalg.norm(np.diff(person.legs()[0], axis=1), axis=-1).sum(axis=1).mean())
+
+    def pose(self, person: Person) -> Array:
+        """Poses (T, 7 + J) at the person's rate: the angles alone, no bounds, no floor."""
+        robot = self.robot
+        trunk = person.rotation["thorax"] @ _UPRIGHT
+        middle = person.legs()[:, :, 0].mean(axis=1)
+        qpos = np.tile(robot.home_qpos, (person.num_frames, 1))
+        qpos[:, :3] = self.scale(person) * middle - trunk @ self._hips
+        qpos[:, 3:7] = rotations.make_continuous(rotations.from_matrix(trunk))
+        back = trunk.transpose(0, 2, 1)
+        for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
+            thigh = person.rotation[f"{side}femur"] @ _UPRIGHT
+            shank = person.rotation[f"{side}tibia"] @ _UPRIGHT
+            sole = (person.rotation[f"{side}foot"] @ _FOOT)[:, :, 2]
+            bend = thigh.transpose(0, 2, 1) @ shank
+            hip = hip_angles(back @ thigh)
+            knee = np.unwrap(np.arctan2(bend[:, 0, 2], bend[:, 2, 2]))
+            ankle = ankle_angles(np.einsum("tji,tj->ti", shank, sole))
+            arm = [person.position[f"{side}{body}"] for body in ("humerus", "radius", "hand")]
+            spans = [np.einsum("tji,tj->ti", trunk, b - a) for a, b in pairwise(arm)]
+            lengths = [float(np.linalg.norm(span, axis=-1).mean()) for span in spans]
+            upper, fore = (span / np.linalg.norm(span, axis=-1, keepdims=True) for span in spans)
+            turns = np.concatenate((hip, knee[:, None], ankle, arm_angles(upper, fore, sign, (lengths[0], lengths[1]))), axis=1)
+            for joint, turn in zip((*_LEG_JOINTS, *_ARM_JOINTS), turns.T, strict=True):
+                name = f"{side}_{joint}"
+                column = 7 + self._column[name]
+                qpos[:, column] = _nearest_turn(self._sign[name] * turn, robot, self._column[name])
+        for name in ("head_pan", "head_tilt"):
+            if name in self._column:
+                qpos[:, 7 + self._column[name]] = 0.0
+        return qpos
+
+    def floor(self, qpos: Array, standing: Bools, rate_hz: float) -> Array:
+        """Height (T,) [m] of the floor under standing soles: the median of their lowest points over each stance, run on
+        smoothly between stances. So a person's slope, step or drifting recording becomes a level floor."""
+        lowest = self.solver.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius  # (T, F)
+        found = [
+            (0.5 * (first + last - 1), float(np.median(lowest[first:last, foot])))
+            for foot in range(standing.shape[1])
+            for first, last in ground.runs(standing[:, foot])
+        ]
+        if not found:
+            return np.full(len(qpos), np.percentile(lowest, 5))
+        when, height = np.array(sorted(found)).T
+        curve = np.interp(np.arange(len(qpos)), when, height)
+        return np.asarray(gaussian_filter1d(curve, _FLOOR_TIME * rate_hz, mode="nearest"))
+
+    def tidy(self, qpos: Array, standing: Bools, held: Bools, clearance: Array, rate_hz: float) -> Array:
+        """Poses (T, 7 + J) with standing feet held, no joint faster than its drive, without self-collision."""
+        options = self.options
+        share = options.joint_speed_share
+        most = np.full(len(self._column), np.inf) if share is None else share * self.robot.velocity_limit / rate_hz
+        outward = self.needed(qpos, rate_hz) if options.avoid_collisions else np.zeros((2, len(qpos)))
+        settled: Array | None = None
+        for _ in range(_ROUNDS):
+            given = self.apart(qpos, outward)
+            if not options.hold_feet:
+                return given
+            track = Track(self.solver, given, standing, held, clearance, self.leg_points, _SEGMENTS, most)
+            settled = settle(track, settled)
+            more = self.needed(settled, rate_hz) if options.avoid_collisions else outward * 0.0
+            if not more.any():
+                break
+            outward = outward + more
+        assert settled is not None
+        return settled
+
+    def apart(self, qpos: Array, outward: Array) -> Array:
+        """Poses (T, 7 + J) with legs and arms turned outwards by (2, T) [rad]; soles keep their inclination."""
+        out = qpos.copy()
+        for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
+            # A turn about +x carries a hanging leg towards +y, the left; the sole turns back.
+            for joint, angle in (("hip_roll", outward[0]), ("ank_roll", -outward[0]), ("sho_roll", outward[1])):
+                name = f"{side}_{joint}"
+                out[:, 7 + self._column[name]] += self._sign[name] * sign * angle
+        out[:, 7:] = np.clip(out[:, 7:], self.robot.joint_lower, self.robot.joint_upper)
+        return out
+
+    def needed(self, qpos: Array, rate_hz: float) -> Array:
+        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch itself; smooth in time.
+
+        Legs are looked at with the arms stretched out sideways, arms with the legs apart.
+        """
+        stretched = qpos.copy()
+        for side in SIDES:
+            for joint in _ARM_JOINTS:
+                stretched[:, 7 + self._column[f"{side}_{joint}"]] = 0.0
+        need = np.zeros((2, len(qpos)))
+        need[0] = self._least(stretched, 0, need)
+        need[1] = self._least(qpos, 1, need)
+        width = max(1, round(_APART_TIME * rate_hz))
+        return np.stack([ground.envelope(row, width) if row.any() else row for row in need])
+
+    def _least(self, qpos: Array, which: int, need: Array) -> Array:
+        """(T,) [rad] the least of `_ANGLES` at which frames are free, plus the clearance; 0 where they are already.
+
+        A frame that none frees gets none: turned as far as that it would be another motion.
+        """
+        out = np.zeros(len(qpos))
+        outward = need.copy()
+        todo = np.flatnonzero(self._collision.depth(self.apart(qpos, outward)) > 0.0)
+        for angle in _ANGLES[which]:
+            if not len(todo):
+                break
+            outward[which, todo] = angle
+            free = self._collision.depth(self.apart(qpos[todo], outward[:, todo])) <= 0.0
+            out[todo[free]] = angle + self.options.clearance
+            todo = todo[~free]
+        return out
+
+
+def _nearest_turn(angle: Array, robot: Robot, joint: int) -> Array:
+    """Angles (T,) shifted by whole turns, all by the same, so that most lie within the joint's bounds."""
+    middle = 0.5 * (robot.joint_lower[joint] + robot.joint_upper[joint])
+    turns = np.round((np.median(angle) - middle) / (2.0 * np.pi))
+    return np.asarray(angle - 2.0 * np.pi * turns)

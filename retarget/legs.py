@@ -1,0 +1,71 @@
+"""How well a robot's legs point where the person's do: the figure that people -> OP3 is judged by.
+
+A leg is three points: hip, knee, ankle. Its orientation is the directions of thigh (hip to knee) and shank (knee to
+ankle), lengths do not count. The error is the angle between the person's direction and the robot's at the same time,
+both seen from the world: a robot that leans its trunk or turns away shows it.
+Shapes: T frames, two legs (left, right), two segments (thigh, shank). World frame, Z up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from npmp.robots import Robot
+from retarget.resampling import frame_times
+from retarget.skeletons import marker_positions, skeleton_of
+
+LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
+
+
+def directions(points: Array) -> Array:
+    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of each leg [m].
+
+    Raises InputError where two points of a leg coincide.
+    """
+    segments = np.diff(points, axis=2)
+    length = np.linalg.norm(segments, axis=-1, keepdims=True)
+    if (length < 1e-9).any():
+        raise InputError("a leg's hip, knee and ankle must be three points; two of them coincide")
+    return np.asarray(segments / length)
+
+
+def robot_directions(robot: Robot, motion: ReferenceMotion) -> Array:
+    """(T, 2, 2, 3) directions of the robot's thighs and shanks, from its markers L_hip, L_knee, L_foot and R_...
+
+    Raises InputError for a robot without these markers.
+    """
+    lacking = [name for name in LEG_MARKERS if name not in robot.markers]
+    if lacking:
+        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}")
+    markers = [robot.markers[name] for name in LEG_MARKERS]
+    body = [robot.body_names.index(marker.body) for marker in markers]
+    local = np.stack([marker.position for marker in markers])
+    world = motion.body_pos[:, body] + rotations.rotate(motion.body_quat[:, body], local)
+    return directions(world.reshape(-1, 2, 3, 3))
+
+
+def clip_directions(clip: Clip, rate_hz: float) -> Array:
+    """(S, 2, 2, 3) directions of a recorded person's thighs and shanks at another rate, from the start of the clip.
+
+    Raises InputError for a clip of no known skeleton with legs.
+    """
+    points = marker_positions(clip, skeleton_of(clip, LEG_MARKERS), LEG_MARKERS)
+    if rate_hz != clip.rate_hz:
+        times = frame_times(len(points), clip.rate_hz, rate_hz)
+        points = np.asarray(CubicSpline(np.arange(len(points)), points, axis=0)(times))
+    return directions(points.reshape(-1, 2, 3, 3))
+
+
+def orientation_error(source: Array, robot: Array) -> Array:
+    """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3), in [0, pi]; a longer track is cut to the shorter."""
+    frames = min(len(source), len(robot))
+    a, b = source[:frames], robot[:frames]
+    # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles, unlike acos
+    sine, cosine = np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)
+    return np.asarray(2.0 * np.arctan2(sine, cosine))

@@ -1,0 +1,216 @@
+"""The poses' half of eq. 8 for a whole track, and what eq. 8 does not know: time, floors and speed limits.
+
+1. eq. 8, every frame for itself (`pose.solve_track`)
+2. the root's path is smoothed
+3. limbs are solved anew on that path, standing feet heavily weighted (`stand.put_feet`)
+4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
+Shapes: T frames, M markers, J joints, F feet with K contact points each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from retarget import ground, pose, stand
+from retarget.options import Options
+from retarget.solver import Solver
+from retarget.targets import Targets, low_pass
+
+_SUNK = 0.002  # [m] feet that slow legs drag deeper are lifted
+_RAISES = 4
+_RAISE_TIME = 0.1  # [s] within which they are
+_FAR = 1e6  # [rad] for no bound
+_TOUCH = 0.0005  # [m] arms deeper in other parts give way
+_GIVE_WAYS = 5  # steps in which they do
+_GIVE_TIME = 0.25  # [s] within which they do
+_ROUGH = 1e-4  # [m or rad] a Gauss-Newton step this small leaves an error far below it; the root is smoothed right after
+
+
+def solve(
+    goals: Sequence[Array], tracks: Sequence[Targets], theta: Array, solver: Solver, options: Options
+) -> list[Array]:
+    """Poses (T, 7 + J) of each track for its marker goals (T, M, 3), its targets with the offsets applied.
+
+    The tracks, all of one rate, are solved together: one batch of frames.
+    """
+    robot, layout, rate = solver.robot, solver.layout, tracks[0].rate_hz
+    edges = np.cumsum([0, *(len(goal) for goal in goals)])
+    pieces = [slice(int(a), int(b)) for a, b in pairwise(edges)]
+    goal = np.concatenate(goals)
+    weight = solver.weights(options.weights)
+    problem = solver.problem(theta, solver.regularization(options), weight)
+    others = np.flatnonzero(~layout.on_foot)
+    starts = [piece.start for piece in pieces]
+    together = _joined(problem, solver, others, weight, options.foot_weight)
+    if solver.points_per_foot >= 3:
+        qpos = pose.solve_track(problem, goal, iterations=options.iterations, tolerance=_ROUGH, starts=starts)
+        soles = solver.soles_at(qpos)
+        for piece, track in zip(pieces, tracks, strict=True):
+            standing = track.standing if options.plant_feet else np.zeros_like(track.standing)
+            soles[piece] = stand.stand_soles(soles[piece], standing, solver.home_soles, robot.foot_radius)
+        whole = _beside(goal[:, others], soles)
+        qpos = pose.solve_poses(together, whole, qpos, iterations=options.iterations, tolerance=_ROUGH)
+    else:
+        columns = [foot[0] for foot in solver.foot_markers]
+        rise = robot.foot_radius - solver.sole_height
+        soles = np.repeat((goal[:, columns] + [0.0, 0.0, rise])[:, :, None], solver.points_per_foot, axis=2)
+        whole = _beside(goal[:, others], soles)
+        qpos = pose.solve_track(together, whole, iterations=options.iterations, tolerance=_ROUGH, starts=starts)
+    # Eq. 8 knows no time: where the trunk's markers say little (its roll), the legs' regularizer shakes it
+    # at every step. So the root's path is smoothed, and the limbs put their ends where they belong on it.
+    for piece in pieces:
+        qpos[piece, :7] = smooth_root(qpos[piece, :7], rate, options.root_cutoff_hz)
+    limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
+    held = replace(_joined(problem, solver, limbs, weight, options.foot_weight), hold_root=True)
+    limb_goal = _beside(goal[:, limbs], soles)
+    qpos = stand.put_feet(qpos, held, limb_goal, rate, solver, pieces=pieces, iterations=options.iterations)
+    if options.joint_speed_share is not None:
+        most = options.joint_speed_share * robot.velocity_limit / rate
+        qpos = _slow_down(qpos, most, held, limb_goal, tracks, pieces, solver)
+    return [qpos[piece] for piece in pieces]
+
+
+def _slow_down(
+    qpos: Array,
+    most: Array,
+    held: pose.Problem,
+    goal: Array,
+    tracks: Sequence[Targets],
+    pieces: Sequence[slice],
+    solver: Solver,
+) -> Array:
+    """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame; those of standing legs stay if they can.
+
+    held, goal: the limbs' problem and its targets (T, M, 3), contact points last. A leg that cannot be lifted as fast
+    as the animal's would drag its foot through the floor; the foot is lifted further there, and slowed anew.
+    """
+    robot, rate = solver.robot, tracks[0].rate_hz
+    standing = np.concatenate([track.standing for track in tracks])
+    keep: ground.Bools = np.any(standing[:, :, None] & solver.carries, axis=1)
+
+    def slowed(poses: Array) -> Array:
+        out = poses.copy()
+        for piece in pieces:
+            out[piece, 7:] = limit_speed(poses[piece, 7:], most, keep[piece])
+        out[:, 7:] = np.clip(out[:, 7:], robot.joint_lower, robot.joint_upper)  # against rounding
+        return out
+
+    out, goal = slowed(qpos), goal.copy()
+    soles = goal[:, goal.shape[1] - len(solver.soles.body) :].reshape(len(goal), -1, solver.points_per_foot, 3)
+    for _ in range(_RAISES):
+        depth = robot.foot_radius - solver.soles_at(out)[..., 2].min(axis=2)  # (T, F)
+        if depth.max() <= _SUNK:
+            break
+        raised = np.zeros_like(depth)
+        for piece in pieces:
+            for foot in np.flatnonzero(depth[piece].max(axis=0) > _SUNK):
+                deep = np.maximum(depth[piece, foot], 0.0)
+                raised[piece, foot] = ground.envelope(deep, round(_RAISE_TIME * rate))
+        soles[..., 2] += np.where(standing, 0.0, raised)[:, :, None]
+        moved = np.flatnonzero(raised.max(axis=1) > 1e-6)
+        qpos[moved] = pose.solve_poses(held.of(moved), goal[moved], qpos[moved], iterations=stand.STEPS)
+        out = slowed(qpos)
+    stand.lift(out, solver.depth(out) - _SUNK, rate, pieces)
+    return out
+
+
+def free_arms(
+    qpos: Array, depth_of: Callable[[Array], Array], rate_hz: float, solver: Solver, most: Array | None
+) -> Array:
+    """Poses (T, 7 + J) whose arms give way, towards home and smoothly, where they are in the robot's other parts.
+
+    depth_of: how deep the robot is in itself (T,) [m] at poses. most: (J,) [rad] that joints may change by a frame.
+    Arms are the limbs without feet; a person's hang closer to the body than a robot's can. Collisions of legs stay.
+    """
+    arms = solver.arms
+    if not arms:
+        return qpos
+    depth = depth_of(qpos)
+    hit = np.flatnonzero(depth > _TOUCH)
+    if not len(hit):
+        return qpos
+    home, shares = solver.robot.home_joints, np.zeros((len(arms), len(qpos)))
+    guilty = []
+    for arm in arms:  # those that are free of the rest, or freer, with this arm at home
+        away = qpos[hit].copy()
+        away[:, 7 + arm] = home[arm]
+        guilty.append(hit[depth_of(away) < depth[hit] - 0.5 * _TOUCH])
+    out = qpos.copy()
+    for _ in range(_GIVE_WAYS):
+        for arm, frames, share in zip(arms, guilty, shares, strict=True):
+            if len(frames):
+                more = np.zeros(len(qpos))
+                more[frames] = share[frames] + 1.0 / _GIVE_WAYS
+                wide = np.minimum(ground.envelope(more, round(_GIVE_TIME * rate_hz)), 1.0)
+                share[:] = np.maximum(share, wide)
+                columns = 7 + arm
+                out[:, columns] = qpos[:, columns] + share[:, None] * (home[arm] - qpos[:, columns])
+        still = np.zeros(len(qpos), dtype=bool)
+        still[hit] = depth_of(out[hit]) > _TOUCH
+        guilty = [frames[still[frames]] for frames in guilty]
+        if not still.any():
+            break
+    if most is not None:
+        for arm in arms:
+            out[:, 7 + arm] = limit_speed(out[:, 7 + arm], most[arm])
+    return out
+
+
+def _joined(
+    problem: pose.Problem, solver: Solver, markers: pose.Index, weight: Array, foot_weight: float
+) -> pose.Problem:
+    """The problem of some markers, weighed as they are, and of the feet's contact points, each foot with `foot_weight`."""
+    count = solver.points_per_foot
+    points = pose.Points(
+        np.concatenate((problem.points.body[markers], solver.soles.body)),
+        np.concatenate((problem.points.local[markers], solver.soles.local)),
+    )
+    soles = np.full(len(solver.soles.body), foot_weight / count)
+    return replace(problem, points=points, weight=np.concatenate((weight[markers], soles)))
+
+
+def _beside(markers: Array, soles: Array) -> Array:
+    """Goals (T, M + F K, 3) of markers (T, M, 3) and contact points (T, F, K, 3)."""
+    return np.concatenate((markers, soles.reshape(len(soles), -1, 3)), axis=1)
+
+
+def smooth_root(root: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
+    """Root positions and quaternions (T, 7), low-passed."""
+    continuous = np.concatenate((root[:, :3], rotations.make_continuous(root[:, 3:7])), axis=1)
+    out = low_pass(continuous, rate_hz, cutoff_hz)
+    out[:, 3:7] = rotations.normalize(out[:, 3:7])
+    return out
+
+
+def limit_speed(joints: Array, most: Array, keep: ground.Bools | None = None) -> Array:
+    """Joint angles (T, J) that change by at most `most` (J,) from frame to frame, as near to the given as can be.
+
+    The mean of the lowest such curve above the angles and the highest below them: of all curves that slow, the one
+    whose largest distance from the angles is least. It stays within the angles' range, so within their bounds, and
+    is the angles themselves where they are slow enough.
+
+    keep: (T, J) angles that stay, if they are slow enough among themselves: the others give way to them.
+    """
+    if not (np.abs(np.diff(joints, axis=0)) > most).any():
+        return joints
+    ramp = np.arange(len(joints))[:, None] * most
+    if keep is not None:
+        lower = _above(np.where(keep, joints, -np.inf), ramp)
+        upper = -_above(np.where(keep, -joints, -np.inf), ramp)
+        # Where those that stay are too fast among themselves the two cross, and the middle treats them alike.
+        middle = 0.5 * (np.maximum(lower, -_FAR) + np.minimum(upper, _FAR))
+        joints = np.where(lower <= upper, np.clip(joints, lower, upper), np.where(keep, joints, middle))
+    return np.asarray(0.5 * (_above(joints, ramp) - _above(-joints, ramp)))
+
+
+def _above(values: Array, ramp: Array) -> Array:
+    """The lowest curves (T, J) nowhere below `values` that climb and fall no faster than `ramp` (T, J)."""
+    forth = np.maximum.accumulate(values + ramp, axis=0) - ramp
+    back = np.maximum.accumulate((values - ramp)[::-1], axis=0)[::-1] + ramp
+    return np.asarray(np.maximum(forth, back))

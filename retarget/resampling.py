@@ -1,0 +1,111 @@
+"""Motions at another rate: cubic splines for places and joints, SQUAD for the root's rotation.
+
+As Bohez et al. 2022 (arXiv 2203.17138) bring recordings to a robot's control rate. The first frame stays where it is;
+frames run as far as the motion does, never beyond it.
+Shapes: T frames before, S after, J joints, F feet.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from npmp.robots import Robot
+from retarget.pose import Tree, forward_quaternions, tree_of
+
+_ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
+
+
+def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
+    """The times (S,) of frames at `new_rate_hz` within `frames` at `rate_hz`, counted in frames of the old rate.
+
+    Raises InputError for rates that are not positive.
+    """
+    for rate in (rate_hz, new_rate_hz):
+        if not (math.isfinite(rate) and rate > 0.0):
+            raise InputError(f"cannot resample from {rate_hz} Hz to {new_rate_hz} Hz: rates are positive")
+    ratio = rate_hz / new_rate_hz
+    count = math.floor((frames - 1) / ratio + _ROUNDING) + 1
+    times: Array = np.minimum(np.arange(count) * ratio, frames - 1.0)
+    return times
+
+
+def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
+    """Poses (T, 7 + J) at another rate, (S, 7 + J): twice differentiable but for the root's rotation (once).
+
+    The root's quaternions come out on one hemisphere. Raises InputError for rates that are not positive.
+    """
+    new = frame_times(len(qpos), rate_hz, new_rate_hz)
+    old = np.arange(len(qpos), dtype=np.float64)
+    if len(new) == len(old) and (new == old).all():
+        out = qpos.copy()
+        out[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
+        return out
+    others = np.r_[0:3, 7 : qpos.shape[1]]
+    out = np.empty((len(new), qpos.shape[1]))
+    out[:, others] = CubicSpline(old, qpos[:, others], axis=0)(new) if len(qpos) > 1 else qpos[:1, others]
+    out[:, 3:7] = rotations.squad(qpos[:, 3:7], old, new)
+    return out
+
+
+def nearest(values: np.ndarray, rate_hz: float, new_rate_hz: float) -> np.ndarray:
+    """Rows (T, ...) at another rate, (S, ...): each time the nearest, for what has nothing in between."""
+    return np.asarray(values[np.rint(frame_times(len(values), rate_hz, new_rate_hz)).astype(np.intp)])
+
+
+def resample(
+    motion: ReferenceMotion, robot: Robot, rate_hz: float, *, tree: Tree | None = None
+) -> ReferenceMotion:
+    """The motion at another rate; itself if that is its rate.
+
+    Joints stay within the robot's limits where a spline would overshoot them. Velocities are the backward differences
+    of the new poses, bodies their forward kinematics; contacts are the nearest frame's, figures of frames run
+    linearly between theirs. The quality figures stay those of the original.
+
+    tree: the robot's, where many motions are resampled.
+    Raises InputError for a rate that is not positive, or that leaves fewer than two frames.
+    """
+    if rate_hz == motion.rate_hz:
+        return motion
+    new = frame_times(motion.num_frames, motion.rate_hz, rate_hz)
+    if len(new) < 2:
+        raise InputError(f"motion {motion.name!r} of {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz")
+    qpos = resample_qpos(motion.qpos, motion.rate_hz, rate_hz)
+    joints = motion.qpos[:, 7:]
+    # A motion that is beyond a limit already keeps its own extremes.
+    lower = np.minimum(robot.joint_lower, joints.min(axis=0))
+    upper = np.maximum(robot.joint_upper, joints.max(axis=0))
+    qpos[:, 7:] = np.clip(qpos[:, 7:], lower, upper)
+    body_pos, body_quat = forward_quaternions(tree_of(robot.model()) if tree is None else tree, qpos)
+    old = np.arange(motion.num_frames)
+    return replace(
+        motion,
+        qpos=qpos,
+        qvel=velocities(qpos, rate_hz),
+        body_pos=body_pos,
+        body_quat=body_quat,
+        rate_hz=rate_hz,
+        contacts=None if motion.contacts is None else nearest(motion.contacts, motion.rate_hz, rate_hz),
+        frame_quality={key: np.interp(new, old, values) for key, values in motion.frame_quality.items()},
+    )
+
+
+def velocities(qpos: Array, rate_hz: float) -> Array:
+    """Velocities (T, 6 + J) of poses (T, 7 + J) by BACKWARD differences; the first row repeats the second.
+
+    qvel[t] leads from pose t - 1 to pose t, on the manifold, as MuJoCo's mj_differentiatePos: root linear
+    velocity in the world, root angular velocity in the root's frame, joint velocities. So integrating
+    qvel[t] from pose t - 1 for one period gives pose t.
+    """
+    step = np.empty((len(qpos) - 1, qpos.shape[1] - 1))
+    step[:, :3] = np.diff(qpos[:, :3], axis=0)
+    step[:, 3:6] = rotations.difference(qpos[:-1, 3:7], qpos[1:, 3:7])
+    step[:, 6:] = np.diff(qpos[:, 7:], axis=0)
+    return np.concatenate((step[:1], step)) * rate_hz

@@ -1,0 +1,209 @@
+"""A robot made ready for retargeting: its tree, the layout of its markers, its soles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError, unknown
+from npmp.robots import Robot
+from retarget import pose
+from retarget.markers import Layout, layout_of
+from retarget.options import WEIGHTS, Options
+
+_OFF_FLOOR = 0.04  # of the legs' length; feet higher than this over the floor do not stand
+_LEG = 0.4968  # [m] height of ANYmal B's hips over the floor in its home pose
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A robot made ready. `Solver.of(robot)` makes one; M markers, F feet with K contact points each."""
+
+    robot: Robot
+    tree: pose.Tree
+    layout: Layout
+    foot_markers: tuple[tuple[int, ...], ...]  # of each foot its markers' places in the layout
+    sole_height: float  # [m] over the floor of a standing foot's lowest marker, at home
+    soles: pose.Points = field(repr=False)  # (F K,) the feet's contact points, those of a foot together
+    hull: pose.Points = field(repr=False)  # (N,) points of what else may touch the floor
+    hull_radius: Array = field(repr=False)  # (N,) [m] of the spheres about them
+
+    @classmethod
+    def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> Solver:
+        """Compile the robot and lay out its markers, or those named. Raises InputError for a robot that does not fit."""
+        model = robot.model()
+        tree = pose.tree_of(model)
+        body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
+        count = robot.foot_points.shape[1]
+        soles = pose.Points(np.repeat(body, count), robot.foot_points.reshape(-1, 3))
+        layout = layout_of(robot, tree, markers)
+        feet = tuple(tuple(np.flatnonzero(layout.body == foot).tolist()) for foot in body)
+        for name, on_it in zip(robot.foot_bodies, feet, strict=True):
+            if not on_it:
+                raise InputError(f"robot '{robot.name}' has no marker on its foot '{name}'")
+        lowest = float(np.mean([layout.height[list(foot)].min() for foot in feet]))
+        return cls(robot, tree, layout, feet, lowest, soles, *hull_of(model, body))
+
+    @property
+    def points_per_foot(self) -> int:
+        """K: 1 for a round foot, 3 or more for a sole."""
+        return self.robot.foot_points.shape[1]
+
+    @property
+    def feet(self) -> pose.Index:
+        """(F,) the feet's bodies."""
+        return self.soles.body[:: self.points_per_foot]
+
+    @property
+    def carries(self) -> NDArray[np.bool_]:
+        """(F, J) which joints are between the root and which foot."""
+        out = np.zeros((len(self.feet), self.tree.num_joints), dtype=bool)
+        for foot, body in enumerate(self.feet):
+            out[foot, self.tree.hinge[self.tree.chain(int(body))]] = True
+        return out
+
+    @property
+    def arms(self) -> list[pose.Index]:
+        """The joints of each limb that carries no foot."""
+        with_feet: NDArray[np.bool_] = np.any(self.carries, axis=0)
+        limbs: dict[int, list[int]] = {}
+        for body in np.flatnonzero(self.tree.hinge >= 0):
+            top = self.tree.chain(int(body))[-1]
+            limbs.setdefault(top, []).append(int(self.tree.hinge[body]))
+        return [np.array(joints, dtype=np.intp) for joints in limbs.values() if not with_feet[joints].any()]
+
+    @property
+    def home_soles(self) -> Array:
+        """(F, K, 3) [m] the feet's contact points in the home pose."""
+        world = self.soles_at(np.asarray(self.robot.home_qpos)[None])
+        return world[0]
+
+    @property
+    def tops(self) -> list[int]:
+        """Of each foot the trunk marker that its leg hangs from: the nearest, seen from above, at home."""
+        layout = self.layout
+        trunk = np.flatnonzero(layout.on_trunk)
+        middle = self.home_soles.mean(axis=1)
+        away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)  # (trunk, F)
+        away = away + 1e-6 * layout.height[trunk, None]  # the lower one of two at one place
+        return [int(trunk[k]) for k in np.argmin(away, axis=0)]
+
+    @property
+    def home_tops(self) -> Array:
+        """(F,) [m] height of those markers over the floor at home."""
+        return self.layout.height[self.tops]
+
+    def soles_at(self, qpos: Array) -> Array:
+        """(T, F, K, 3) [m] the feet's contact points at poses (T, 7 + J)."""
+        world = pose.positions_of(self.soles, *pose.forward(self.tree, qpos))
+        return world.reshape(len(qpos), -1, self.points_per_foot, 3)
+
+    def on_floor(self, qpos: Array) -> NDArray[np.bool_]:
+        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring there does not stand."""
+        clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
+        return np.asarray(clearance < _OFF_FLOOR * float(self.home_tops.mean()))
+
+    def depth(self, qpos: Array) -> Array:
+        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J); negative above it."""
+        bodies = pose.forward(self.tree, qpos)
+        feet = self.robot.foot_radius - pose.positions_of(self.soles, *bodies)[..., 2]
+        rest = self.hull_radius - pose.heights_of(self.hull, *bodies)
+        return np.asarray(np.maximum(feet.max(axis=1), rest.max(axis=1, initial=-np.inf)))
+
+    def regularization(self, options: Options) -> float:
+        """The regularizer's weight for a robot of this size [m^2 / rad^2].
+
+        Eq. 8 weighs angles against lengths squared. Its number is that of a robot of ANYmal's size; on one with half
+        the legs all lengths are half, and their squares a quarter.
+        """
+        return options.regularization * (float(self.home_tops.mean()) / _LEG) ** 2
+
+    def with_heights(self, height: Array) -> Solver:
+        """The solver with its sole markers moved to `height` (M,) [m], see `Layout.with_heights`."""
+        return replace(self, layout=self.layout.with_heights(height))
+
+    def weights(self, given: Mapping[str, float] | None = None) -> Array:
+        """(M,) weights of the markers: the robot's own times those given by marker or part (None: `WEIGHTS`).
+
+        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs". Raises InputError for
+        a name that is none.
+        """
+        layout = self.layout
+        parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": ~(layout.on_trunk | layout.on_foot)}
+        out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
+        for key, factor in (WEIGHTS if given is None else given).items():
+            named = np.array([name == key or name.endswith(f"_{key}") for name in layout.names])
+            members = parts.get(key, named)
+            if not members.any():
+                every = dict.fromkeys((*parts, *(name.rpartition("_")[2] for name in layout.names), *layout.names))
+                raise unknown("marker or part (weights)", key, tuple(every))
+            out[members] *= float(factor)
+        return out
+
+    def problem(self, theta: Array, regularization: float, weight: Array | None = None) -> pose.Problem:
+        """The pose problem of eq. 8 at offset parameters `theta`. weight: (M,) of the markers; None: all 1."""
+        return pose.Problem(
+            self.tree,
+            self.layout.points(theta),
+            self.robot.home_joints,
+            self.robot.joint_lower,
+            self.robot.joint_upper,
+            regularization,
+            weight,
+        )
+
+
+def hull_of(model: mujoco.MjModel, feet: pose.Index) -> tuple[pose.Points, Array]:
+    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on its `feet` left out."""
+    body: list[int] = []
+    local: list[Array] = []
+    radius: list[float] = []
+    for geom in range(model.ngeom):
+        on = int(model.geom_bodyid[geom]) - 1
+        if on < 0 or on in feet or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
+            continue
+        points, ball = _ends(model, geom)
+        turn = rotations.to_matrix(model.geom_quat[geom])
+        for point in points:
+            body.append(on)
+            local.append(model.geom_pos[geom] + turn @ point)
+            radius.append(ball)
+    places = np.array(local, dtype=np.float64).reshape(-1, 3)
+    return pose.Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
+
+
+def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
+    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or holds nearly all."""
+    kind, (a, b, c) = model.geom_type[geom], model.geom_size[geom]
+    kinds = mujoco.mjtGeom
+    if kind == kinds.mjGEOM_SPHERE:
+        return np.zeros((1, 3)), float(a)
+    if kind == kinds.mjGEOM_CAPSULE:
+        return np.array([[0.0, 0.0, -b], [0.0, 0.0, b]]), float(a)
+    if kind == kinds.mjGEOM_CYLINDER:
+        angle = np.arange(8) * np.pi / 4.0
+        rim = np.stack((a * np.cos(angle), a * np.sin(angle), np.full(8, b)), axis=1)
+        return np.concatenate((rim, rim * [1.0, 1.0, -1.0])), 0.0
+    if kind == kinds.mjGEOM_ELLIPSOID:
+        return np.concatenate((np.diag([a, b, c]), -np.diag([a, b, c]))), 0.0
+    if kind == kinds.mjGEOM_MESH:
+        mesh = int(model.geom_dataid[geom])
+        first = int(model.mesh_vertadr[mesh])
+        vertices = np.array(model.mesh_vert[first : first + int(model.mesh_vertnum[mesh])], dtype=np.float64)
+        way = _directions()
+        return vertices[np.unique(np.argmax(vertices @ way.T, axis=0))], 0.0
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+    return signs * [a, b, c], 0.0  # a box, and the box about anything else
+
+
+def _directions() -> Array:
+    """(26, 3) unit vectors along the edges, faces and corners of a cube."""
+    grid = np.array([way for way in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(way)])
+    return np.asarray(grid / np.linalg.norm(grid, axis=1, keepdims=True))

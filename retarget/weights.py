@@ -1,0 +1,94 @@
+"""Sampling weights that flatten the histogram of speeds.
+
+Animals stand and stroll far more than they run. Sampled by the second, a policy would hardly see a canter; the paper
+samples clips about uniformly over velocities (Bohez et al. 2022, arXiv 2203.17138). Here each motion gets one weight
+per second such that the weighted histogram of the root's horizontal speed comes out about even.
+Shapes: N motions, B bins, T frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+
+BINS = 10
+_ROUNDS = 5  # on the dog set more hardly flatten further, and ever fewer motions carry the weight
+_FLOORS = 60  # smallest weights that are tried
+_TOP = 99.0  # percentile of the speeds where the bins end: one fast moment shall not stretch them; faster ones count in the last
+
+
+def speeds(motion: ReferenceMotion) -> Array:
+    """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways does not travel."""
+    width = max(1, round(motion.rate_hz / 2)) | 1
+    padded = np.pad(motion.qvel[:, :2], ((width // 2, width // 2), (0, 0)), mode="edge")
+    total = np.cumsum(np.concatenate([np.zeros((1, 2)), padded]), axis=0)
+    mean: Array = np.linalg.norm((total[width:] - total[:-width]) / width, axis=-1)
+    return mean
+
+
+def histogram(motions: Sequence[ReferenceMotion], bins: int = BINS) -> tuple[Array, Array]:
+    """Seconds (N, B) that each motion spends in each bin of speed, and the bins' edges (B + 1,) [m/s].
+
+    The bins are even from 0 to the 99th percentile of all speeds; faster ones are in the last.
+    """
+    found = [speeds(motion) for motion in motions]
+    durations = np.concatenate([np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(found, motions, strict=True)])
+    every = np.concatenate(found)
+    order = np.argsort(every)
+    done = np.cumsum(durations[order])
+    top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]]) if done[-1] > 0.0 else 0.0
+    edges = np.linspace(0.0, max(top, 1e-6), bins + 1)
+    inner = edges[1:-1]
+    counts = [np.bincount(np.searchsorted(inner, s, side="right"), minlength=bins) / m.rate_hz
+              for s, m in zip(found, motions, strict=True)]  # fmt: skip
+    return np.array(counts, dtype=np.float64), edges
+
+
+def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
+    """Weights (N,) per second for motions that spend `seconds` (N, B) in each bin; on average over all seconds 1.
+
+    The first round gives each motion the mean of 1 / density over its frames. That is too little for motions that visit
+    several bins, so it is repeated with the weighted densities: expectation maximisation for the mixture of the motions
+    that is nearest to an even histogram (in Kullback-Leibler divergence). Bins that nobody visits do not count.
+
+    max_ratio: between the largest and the smallest weight, at most: a short canter that came every other time would be
+        learned by heart. Weights are clipped to the range of this ratio that leaves the histogram the most even.
+    Raises InputError for a ratio below 1.
+    """
+    if not max_ratio >= 1.0:
+        raise InputError(f"max_weight_ratio={max_ratio}: the largest weight over the smallest is at least 1")
+    total = seconds.sum(axis=1)
+    share = seconds / total[:, None]  # (N, B) of each motion's time
+    visited = seconds.sum(axis=0) > 0.0
+    goal = visited / np.count_nonzero(visited)
+
+    def density(weight: Array) -> Array:
+        return np.asarray((weight @ seconds) / (weight @ total))
+
+    weight = np.ones(len(seconds))
+    for _ in range(_ROUNDS):
+        weight = weight * (share @ np.divide(goal, density(weight), out=np.zeros_like(goal), where=visited))
+    floors = np.geomspace(weight.min(), weight.max(), _FLOORS)
+    clipped = [np.clip(weight, floor, floor * max_ratio) for floor in floors]
+    weight = max(clipped, key=lambda w: float(np.log(density(w)[visited]).sum()))
+    return np.asarray(weight * (total.sum() / (weight @ total)))
+
+
+def weigh(
+    motions: Sequence[ReferenceMotion], *, max_ratio: float = 30.0, bins: int = BINS
+) -> tuple[ReferenceMotion, ...]:
+    """The motions with weights that flatten the histogram of speeds, each split on its own.
+
+    Raises InputError for a ratio below 1.
+    """
+    weight = np.ones(len(motions))
+    for name in {motion.split for motion in motions}:
+        chosen = [i for i, motion in enumerate(motions) if motion.split == name]
+        weight[chosen] = flat(histogram([motions[i] for i in chosen], bins)[0], max_ratio=max_ratio)
+    return tuple(replace(motion, weight=w) for motion, w in zip(motions, weight, strict=True))

@@ -1,0 +1,173 @@
+"""`npmp data`: listing, licences, fetching from a server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from experiments import cli, data
+from mocap_data import catalog
+
+real_entry = catalog.entry
+LIST = """
+free:
+  what: a free walk
+  licence: CC0
+  licence_url: https://example.org/cc0
+  non_commercial: false
+  credit: me
+  homepage: https://example.org
+  use: npmp retarget source=FOLDER
+  bases: [BASE]
+  files:
+    - [walk.bvh, 4, SHA]
+    - run.bvh
+bound:
+  what: a bound walk
+  licence: CC BY-NC 4.0 (non-commercial use only)
+  licence_url: https://example.org/nc
+  non_commercial: true
+  credit: "you: [all]"
+  homepage: https://example.org
+  bases: [BASE]
+  files: [walk.bvh]
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a server with a catalog of its own; the cache lies beside it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "walk.bvh").write_text("walk")
+    (folder / "run.bvh").write_text("runs")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_address[1]}/"
+    path = tmp_path / "catalog.yaml"
+    path.write_text(LIST.replace("BASE", base).replace("SHA", hashlib.sha256(b"walk").hexdigest()))
+    real = catalog.entries
+    monkeypatch.setattr(catalog, "entries", lambda _=None: real(path))
+    monkeypatch.setattr(catalog, "entry", lambda name: real_entry(name, path))
+    monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
+    yield folder
+    server.shutdown()
+    server.server_close()
+
+
+
+def test_the_real_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
+    assert cli.main(["data", "list"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("dog-keypoints", "cmu-h5", "477", "CC BY-NC 4.0", "MIT", str(tmp_path / "cache")):
+        assert word in printed
+    assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
+
+
+def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    assert cli.main(["data", "fetch", "free", f"out={mine}"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 files fetched" in printed and "licence: CC0" in printed and "credit: me" in printed
+    assert "run.bvh: no hash was known; sha256" in printed and f"npmp retarget source={mine}" in printed
+    assert sorted(path.name for path in mine.iterdir()) == ["run.bvh", "walk.bvh"]
+    assert cli.main(["data", "fetch", "free"]) == 0
+    assert "0 files fetched (0 MB), 2 were there" in capsys.readouterr().out
+    assert cli.main(["data", "list"]) == 0
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "walk" in line and "│" in line]
+    assert [(row[1].strip(), row[5].strip()) for row in rows] == [("free", "yes"), ("bound", "no")]
+
+
+def test_a_bound_licence_is_accepted_or_nothing_happens(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["data", "fetch", "bound"]) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines() == [
+        "npmp: error: bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; accept_licence=true accepts this"
+    ]
+    assert not (tmp_path / "cache").exists()
+    assert cli.main(["data", "fetch", "bound", "accept_licence=true"]) == 0
+    assert "you: [all]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "accepted"), [("yes\n", True), ("no\n", False), ("", False)])
+def test_a_terminal_is_asked(
+    answer: str, accepted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return answer
+
+    monkeypatch.setattr(data.sys, "stdin", Terminal())
+    monkeypatch.setattr(data.sys.stderr, "isatty", lambda: True, raising=False)
+    dog = real_entry("dog")
+    if accepted:
+        data.accept(dog, accepted=False)
+    else:
+        with pytest.raises(data.InputError, match="not accepted, so nothing was fetched"):
+            data.accept(dog, accepted=False)
+    assert "CC BY-NC 4.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fetch"], "npmp data fetch needs a name; there are: free, bound"),
+        (["fetch", "cat"], "no data set 'cat'"),
+        (["get", "free"], "no action of npmp data 'get'; there are: list, fetch"),
+        (["list", "free"], "npmp data list takes no name ('free')"),
+        (["fetch", "free", "retries=-1"], "retries"),
+        (["fetch", "free", "timeout_s=0"], "timeout_s=0 must be above 0"),
+        (["fetch", "free", "more"], "'more' is no setting"),
+    ],
+)
+def test_wrong_arguments(site: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert cli.main(["data", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and len(said.splitlines()) == 1
+
+
+def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (site / "walk.bvh").write_text("fake")  # as long as the right one
+    assert cli.main(["data", "fetch", "free", "retries=0"]) == 2
+    printed = capsys.readouterr()
+    assert "1 files fetched" in printed.out or "1 file fetched" in printed.out
+    first, last = printed.err.splitlines()
+    assert "walk.bvh" in first and "expected" in first and last == "npmp: error: 1 of 2 files of free are missing"
+
+
+def test_offline_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nobody(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
+    assert cli.main(["data", "fetch", "cmu"]) == 2
+    said = capsys.readouterr().err
+    assert said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu (Name or service not known)\n"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_help_says_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "accept_licence=false" in printed and "NPMP_CACHE" in printed and "npmp data fetch cmu" in printed

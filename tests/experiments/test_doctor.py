@@ -1,0 +1,43 @@
+"""What `npmp doctor` says about packages agrees with what is declared."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from experiments import doctor
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_extra_says_what_it_is_for() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(doctor.EXTRAS) == set(declared)
+    assert doctor.used_for("c3d") == " (reads C3D recordings)"
+    assert doctor.used_for("none such") == ""
+
+
+def test_make_installs_every_extra_at_versions_that_fit() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    default = re.search(r"^EXTRAS \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert default and set(default[1].split(",")) == set(project["optional-dependencies"])
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    for line in [*project["dependencies"], *(entry for extra in project["optional-dependencies"].values() for entry in extra)]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), line
+
+
+def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "extras", lambda: ["c3d"])
+    monkeypatch.setattr(doctor, "requirements", lambda extra=None: ["no-such-package>=1"])
+    (finding,) = doctor.check_extras()
+    assert finding.verdict == "absent"
+    assert "no-such-package" in finding.detail and "(reads C3D recordings)" in finding.detail
+    assert finding.advice == "make install EXTRAS=c3d   or: pip install -c constraints.txt no-such-package"

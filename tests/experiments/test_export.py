@@ -1,0 +1,110 @@
+"""`npmp export`: datasets in other projects' formats, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from experiments import cli
+from mocap_data import read_motions, write_motions
+from mocap_data.readers.robot_motions import read_robot_motion
+from mocap_data.store import MotionSet
+from npmp.robots import Robot
+from retarget.imported import to_reference_motion
+
+
+def motion_set(robot: Robot) -> MotionSet:
+    """Two standing motions of different length, in one split each; made without the solver."""
+    from retarget.imported import RobotMotion
+
+    motions = []
+    for name, frames, split in (("stand", 20, "train"), ("sway", 30, "validation")):
+        qpos = np.tile(robot.home_qpos, (frames, 1))
+        qpos[:, 0] += 0.05 * np.sin(np.arange(frames) / 10.0)
+        raw = RobotMotion(name, qpos, 50.0, robot.joint_names, source="made up", licence="none")
+        motions.append(dataclasses.replace(to_reference_motion(raw, robot), split=split))
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions))
+
+
+@pytest.fixture
+def dataset(robot: Robot, tmp_path: Path) -> Path:
+    write_motions(tmp_path / "two.h5", motion_set(robot))
+    return tmp_path / "two.h5"
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("mjlab", ".npz"), ("unitree_csv", ".csv")])
+def test_there_and_back(
+    robot: Robot, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, suffix: str
+) -> None:
+    out = tmp_path / "exported"
+    assert cli.main(["export", str(dataset), f"format={kind}", f"out={out}"]) == 0
+    assert "2 clips and export.json in" in capsys.readouterr().out
+    want = read_motions(dataset)
+    for motion in want.motions:
+        back = read_robot_motion(out / f"{motion.name}{suffix}")
+        assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
+        np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
+    about = json.loads((out / "export.json").read_text())
+    assert about["format"] == kind and about["joint_names"] == list(robot.joint_names) and about["robot"] == robot.name
+    assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == [
+        ("stand", "none", "train"),
+        ("sway", "none", "validation"),
+    ]
+    assert (out / "config.yaml").is_file()
+    assert cli.main(["inspect", str(out)]) == 0
+    assert f"export to {kind}" in capsys.readouterr().out
+
+
+def test_some_clips(dataset: Path, tmp_path: Path) -> None:
+    assert cli.main(["export", str(dataset), "clips=[sway]", f"out={tmp_path / 'a'}"]) == 0
+    assert [path.name for path in (tmp_path / "a").glob("*.npz")] == ["sway.npz"]
+    assert cli.main(["export", str(dataset), "clips=stand", f"out={tmp_path / 'b'}"]) == 0
+    assert [path.name for path in (tmp_path / "b").glob("*.npz")] == ["stand.npz"]
+    assert cli.main(["export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"]) == 0
+    assert [path.name for path in (tmp_path / "c").glob("*.npz")] == ["sway.npz"]
+
+
+def test_another_rate(dataset: Path, tmp_path: Path) -> None:
+    pytest.importorskip("retarget.resampling")
+    assert cli.main(["export", str(dataset), "format=unitree_csv", "rate_hz=30", f"out={tmp_path / 'a'}"]) == 0
+    back = read_robot_motion(tmp_path / "a" / "sway.csv")
+    assert back.rate_hz == 30.0 and back.num_frames == 18  # 29 periods of 20 ms hold 17 of 33.3 ms
+
+
+def test_a_robot_that_is_not_here_is_exported_by_differences(dataset: Path, tmp_path: Path) -> None:
+    with h5py.File(dataset, "r+") as file:
+        file.attrs["robot"] = "hexapod"
+    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}"]) == 0
+    assert read_robot_motion(tmp_path / "a" / "sway.npz").num_frames == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["format=bvh"], "no format to export 'bvh'; there are: mjlab, unitree_csv"),
+        (["clips=[run]"], "no clip in {data} 'run'; there are: stand, sway"),
+        (["split=test"], "no split in {data} 'test'; there are: train, validation"),
+        (["clips=[stand]", "split=validation"], "no clip of clips= is of split=validation"),
+        (["rate_hz=0"], "rate_hz=0: a number above 0 is expected"),
+        (["device=cuda"], "cpu"),
+    ],
+)
+def test_wrong_arguments(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message.format(data=dataset) in said and len(said.splitlines()) == 1
+    assert not (tmp_path / "a").exists()
+
+
+def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", f"out={tmp_path / 'a'}"]) == 2
+    assert "npmp export needs data=..." in capsys.readouterr().err
+    assert cli.main(["export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
+    assert "no motion file" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""`npmp inspect` on every format of motion: recordings, robots' motions, CMU clips, our own file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from experiments import cli
+from mocap_data import dog_gait, write_motions
+from mocap_data.export import write_mjlab_npz, write_unitree_csv
+from mocap_data.readers.robot_motions import RobotMotion
+from mocap_data.store import MotionSet
+from npmp.robots import Robot
+from retarget.imported import to_reference_motion
+
+
+def inspected(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, Any], str]:
+    """The findings and what was printed."""
+    out = tmp_path / "findings.json"
+    assert cli.main(["inspect", str(path), f"out={out}", *more]) == 0, capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(out.read_text()), printed.out
+
+
+def refused(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    assert cli.main(["inspect", str(path), *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def standing(robot: Robot) -> MotionSet:
+    """Four chunks of two recordings: one recording and its mirror to train on, one to validate."""
+    motions = []
+    for name, frames, recording, mirror, split, weight in (
+        ("a", 20, "walk", "", "train", 1.0),
+        ("a_lr", 20, "walk", "left_right", "train", 0.5),
+        ("b", 30, "walk", "", "train", 2.0),
+        ("c", 10, "trot", "", "validation", 1.0),
+    ):
+        raw = RobotMotion(name, np.tile(robot.home_qpos, (frames, 1)), 50.0, robot.joint_names, licence="none")
+        motion = to_reference_motion(raw, robot)
+        motions.append(dataclasses.replace(motion, recording=recording, mirror=mirror, split=split, weight=weight))
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions))
+
+
+def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_motions(tmp_path / "m.h5", standing)
+    found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
+    assert found["in all"] == {"clips": 4, "seconds": 1.6, "recordings": 2, "mirrored clips": 1}
+    train = {"split": "train", "clips": 3, "seconds": 1.4, "recordings": 1, "mirrored clips": 1}
+    assert found["splits"] == [
+        train | {"least weight": 0.5, "greatest weight": 2.0},
+        {"split": "validation", "clips": 1, "seconds": 0.2, "recordings": 1, "least weight": 1.0, "greatest weight": 1.0},
+    ]
+    clip = found["clips"][1]
+    assert (clip["recording"], clip["mirror"], clip["split"]) == ("walk", "left_right", "train")
+    assert (clip["weight"], clip["feet"]) == (0.5, 4)
+    assert "all of them: rate hz 50" in printed
+
+
+def test_robots_motions(robot: Robot, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    motion = standing.motions[0]
+    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names)
+    write_unitree_csv(tmp_path / "b.csv", motion, robot.joint_names, robot=robot.name)
+    for name, kind in (("a.npz", "mjlab"), ("b.csv", "unitree_csv")):
+        found, _ = inspected(tmp_path / name, tmp_path, capsys)
+        assert found["kind"] == f"robot's motion ({kind})" and found["frames"] == 20 and found["rate_hz"] == 50
+        assert robot.name in found["robots here with these joints"] and found["root tilt_deg"] == 0
+        assert [row["joint"] for row in found["joint angles"]] == list(robot.joint_names)
+        home = float(np.degrees(robot.home_joints[1]))
+        assert found["joint angles"][1]["least_deg"] == pytest.approx(home, abs=0.06)
+    found, _ = inspected(tmp_path / "b.json", tmp_path, capsys)
+    assert found["kind"] == "what b.csv does not say of itself"
+    (tmp_path / "findings.json").unlink()
+    assert cli.main(["inspect", str(tmp_path)]) == 0
+    assert "a.npz (mjlab), b.csv (unitree_csv)" in capsys.readouterr().out
+
+
+def test_a_motion_without_names_is_described(standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    qpos = standing.motions[0].qpos
+    rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
+    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys)
+    assert found["kind"] == "robot's motion (unitree_csv)" and "12, not named in the file" in found["joints"]
+    assert "joint order" not in found["conventions"] and "robots here with these joints" not in found
+
+
+def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = [0.0, 0.0, 0.79, 0.0, 0.0, 0.0, 1.0, *[0.1] * 29]
+    np.savetxt(tmp_path / "dance.csv", [row] * 30, delimiter=",")
+    found, _ = inspected(tmp_path / "dance.csv", tmp_path, capsys)
+    assert found["robot"] == "unitree_g1" and found["duration_s"] == 1.0
+    assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "doubts" not in found
+    np.savetxt(tmp_path / "wrong.csv", [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30, delimiter=",")  # w first
+    found, _ = inspected(tmp_path / "wrong.csv", tmp_path, capsys)
+    assert "upside down" in found["doubts"][0] and found["root tilt_deg"] == 180.0
+
+
+def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, *[0.1] * 8]  # 8 joints, or 5 keypoints
+    np.savetxt(tmp_path / "a.csv", [row] * 30, delimiter=",")
+    said = refused(tmp_path / "a.csv", capsys)
+    assert "could be keypoints, or a robot's motion" in said and "kind=recording or kind=unitree_csv" in said
+    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=recording")
+    assert found["keypoints"].startswith("5, not named") and "source_rate_hz=" in found["rate_hz"]
+    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=unitree_csv")
+    assert found["joints"].startswith("8, not named")
+    said = refused(tmp_path / "a.csv", capsys, "kind=bvh")
+    assert "no kind of file 'bvh'; there are: recording, mjlab, unitree_csv, laikago" in said
+    assert "mjlab" not in refused(tmp_path / "none.csv", capsys)
+
+
+def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clip = dog_gait("trot", speed_mps=1.0, duration_s=1.0)
+    np.savez(tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz)
+    found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
+    assert found["kind"] == "recording (npz)" and found["keypoints"] == list(clip.names)
+    assert found["read as"] == {"scale": 1.0, "up": "y"}
+    np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
+    found, _ = inspected(tmp_path / "n.npz", tmp_path, capsys)
+    assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
+    turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))  # a root's place and three rotations
+    np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
+    found, _ = inspected(tmp_path / "r.txt", tmp_path, capsys)
+    assert found["doubts"][0] == "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
+
+
+def test_cmu_clips_are_listed_without_reading_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "cmu.h5", "w") as file:
+        for i in range(100):
+            group = file.create_group(f"CMU_{i:03}_01")
+            group.attrs["dt"], group.attrs["num_steps"] = 0.03, 100 + i
+            walker = group.create_group("walkers/walker_0")
+            walker.create_dataset("position", (3, 100 + i), dtype="f8")
+            walker.create_dataset("body_positions", (90, 100 + i), dtype="f8")
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *_: pytest.fail("an array was read"))
+    found, printed = inspected(tmp_path / "cmu.h5", tmp_path, capsys)
+    assert found["in all"] == {"clips": 100, "seconds": 448.5}  # 0.03 s times (100 + ... + 199) = 0.03 times 14950
+    assert found["longest"] == "CMU_099_01, 6.0 s" and len(found["clips"]) == 100
+    assert "the first 60 of 100; out= writes all" in printed and "CMU_060_01" not in printed
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("dog_bvh/D1_007_KAN01_001.bvh", "recording (bvh)"),
+        ("cmu_bvh/002_01.bvh", "recording (bvh)"),
+        ("cmu_asfamc/07/07_01.amc", "recording (amc)"),
+        ("cmu_asfamc/07/07.asf", "skeleton (asf); the motions are the .amc files beside it"),
+        ("dog_keypoints/joint_pos/dog_trot_joint_pos.txt", "recording (txt)"),
+        ("cmu_run_keypoints/09_11_cmu_worldpos.npz", "recording (npz)"),
+        ("deepmimic/dog3d_trot.txt", "recording (txt)"),
+        ("deepmimic/humanoid3d_walk.txt", "recording (txt)"),
+        ("dm_control_h5/test_trajectories.h5", "CMU humanoid clips (dm_control's HDF5)"),
+        ("dog_keypoints/retargeted_laikago/turn.txt", "robot's motion (laikago)"),
+        ("dog_keypoints/retargeted_laikago", "folder of robots' motions"),
+        ("dog_bvh", "folder of recordings"),
+    ],
+)
+def test_real_files(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, kind: str) -> None:
+    assert inspected(shared / "mocap" / path, tmp_path, capsys)[0]["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *[("a.h5", b"no"), ("a.npz", b"PK\x03\x04"), ("a.csv", b""), ("a.csv", b"a,b\n1,2\n")],
+        *[("a.txt", b"{"), ("a.json", b"[1]"), ("a.bvh", b"HI")],
+    ],
+)
+def test_broken_files_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert name in refused(tmp_path / name, capsys)

@@ -1,0 +1,359 @@
+"""The report of `npmp retarget`: what it shows, that it stands alone, and that its 3-D replay plays in a browser."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from experiments.report import figures, is_report, retarget_page, scene
+from experiments.report.retarget_page import RetargetReport
+from mocap_data import Clip, dog_gait, rotations
+from npmp import robots
+from npmp.robots import Robot
+from retarget import clean, retarget_many
+
+EVIL = "<script>alert(1)</script>"
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def clips() -> dict[str, Clip]:
+    """Three seconds of walk and of trot, which hops off the floor after a second and a half."""
+    walk, trot = dog_gait("walk", duration_s=3.0), dog_gait("trot", duration_s=3.0)
+    positions = trot.positions.copy()
+    positions[90:120, :, 2] += 0.6
+    return {clip.name: clip for clip in (walk, dataclasses.replace(trot, positions=positions))}
+
+
+@pytest.fixture(scope="module")
+def data(clips: dict[str, Clip], robot: Robot) -> RetargetReport:
+    whole = retarget_many(list(clips.values()), robot)
+    return RetargetReport(
+        robot=robot,
+        whole=whole,
+        cleaned=clean(whole, robot, mirrors="left_right", validation=0.3, min_chunk_s=0.5),
+        clips=clips,
+        doubts={"synthetic_trot": f"looks wrong: {EVIL}"},
+        failures=[f"a.bvh: garbled {EVIL}"],
+        seconds=1.0,
+        replays=2,
+        provenance={"command": "npmp retarget source=/home/ada/dogs", "versions": {"npmp": "1"}},
+    )
+
+
+@pytest.fixture(scope="module")
+def page(data: RetargetReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return retarget_page.build(tmp_path_factory.mktemp("report") / "motions.html", data)
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_all_sections(page: Path, data: RetargetReport) -> None:
+    text = page.read_text(encoding="utf-8")
+    for key in ("replay", "distributions", "motions", "curves", "dropped", "problems", "provenance"):
+        assert f'<section id="{key}"' in text and f'href="#{key}"' in text
+    for motion in data.cleaned.motions.motions:
+        assert (f"<td>{motion.name}</td>" in text) == (not motion.mirror)
+    assert "feet far from the ground" in text and "as sampled" in text and "Root path" in text
+    assert text.count('class="band"') > 8  # stances
+    assert EVIL not in text and "&lt;script&gt;alert(1)" in text
+    assert "/home/ada" not in text and "…/dogs" in text
+    assert "CC0" in text or "licence of the recordings" in text
+    assert is_report(page) and len(text) < 3_000_000
+
+
+def test_it_fetches_nothing(page: Path) -> None:
+    text = re.sub(r'<script type="application/json".*?</script>', "", page.read_text(encoding="utf-8"), flags=re.S)
+    assert not re.search(r"""(src|href|action|poster)\s*=\s*["']?\s*(https?:|//|file:)""", text)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'") and "http" not in policy and "*" not in policy
+
+
+def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "installed", lambda: False)
+    (first, *_) = data.whole.motions
+    quality = {**first.quality, "rms_marker_m": 0.01}
+    motions = [dataclasses.replace(first, name=f"m{i:02d}", quality=quality) for i in range(30)]
+    motions[20] = dataclasses.replace(motions[20], quality={**quality, "rms_marker_m": 0.2})
+    motion_set = dataclasses.replace(data.whole, motions=tuple(motions))
+    report = dataclasses.replace(data, whole=motion_set, cleaned=dataclasses.replace(data.cleaned, motions=motion_set))
+    text = retarget_page.build(tmp_path / "r.html", report).read_text(encoding="utf-8")
+    names = re.findall(r"<td>(m\d\d)</td>", text)
+    assert names[0] == "m20" and len(names) == 30
+    assert '<td class=bad data-value="20">20.00</td>' in text
+    assert "The worst 6 of 30 motions, and 6 evenly from the rest" in text
+    assert len(re.findall(r"<summary>m\d\d ", text)) == 12
+
+
+def test_without_viser_it_says_how_to_get_it(data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "installed", lambda: False)
+    text = retarget_page.build(tmp_path / "r.html", data).read_text(encoding="utf-8")
+    assert "pip install &#x27;npmp[viewer]&#x27;" in text
+    assert 'id="replay-data"' in text and "scene-client" not in text  # the robot alone, drawn by the page itself
+    assert "script-src 'unsafe-inline'\"" in text
+
+
+def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
+    empty = dataclasses.replace(data.cleaned, motions=dataclasses.replace(data.cleaned.motions, motions=()))
+    text = retarget_page.build(tmp_path / "r.html", dataclasses.replace(data, cleaned=empty)).read_text(encoding="utf-8")
+    assert '<section id="dropped"' in text and '<section id="curves"' not in text
+
+
+def test_same_input_same_page(data: RetargetReport, tmp_path: Path) -> None:
+    pages = []
+    for name in "ab":
+        path = retarget_page.build(tmp_path / name / "r.html", dataclasses.replace(data, replays=0))
+        pages.append(path.read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_which_motions_are_drawn(data: RetargetReport) -> None:
+    (motion, *_) = data.whole.motions
+    assert retarget_page.chosen_for_curves([motion] * 3) == [0, 1, 2]
+    chosen = retarget_page.chosen_for_curves([motion] * 100)
+    assert chosen[:7] == [0, 1, 2, 3, 4, 5, 6] and chosen[-1] == 99 and len(chosen) == 12
+    many = [dataclasses.replace(motion, name=f"m{i}", quality={"rms_marker_m": 0.01 * i}) for i in range(9)]
+    motion_set = dataclasses.replace(data.whole, motions=tuple(many))
+    report = dataclasses.replace(data, cleaned=dataclasses.replace(data.cleaned, motions=motion_set), replays=4)
+    titles = [title for title, _ in retarget_page.chosen_for_replay(report)]
+    assert titles == ["worst: m8", "median: m4", "best: m0", "m6"]
+
+
+def test_the_command_writes_it_beside_the_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clip = dog_gait("walk", duration_s=1.5)
+    np.savez(tmp_path / "a.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(60.0))
+    out = tmp_path / "motions.h5"
+    command = ["retarget", f"source={tmp_path}", "up=z", "replays=0", f"out={out}"]
+    for _ in range(2):  # a report is replaced, like a dataset
+        assert cli.main(command) == 0
+    assert f"report: {tmp_path / 'motions.html'}" in capsys.readouterr().out
+    assert is_report(tmp_path / "motions.html")
+    other = tmp_path / "other.html"
+    assert cli.main([*command, f"report={other}"]) == 0 and is_report(other)
+
+
+# ---- charts ---------------------------------------------------------------------------------------------------------
+
+
+def test_histogram_shares() -> None:
+    """Values 0.5, 0.5, 1.5 and 9 in bins of 1 up to 4: shares of 50, 25 and, in the last, 25 %."""
+    chart = figures.histogram([0.5, 0.5, 1.5, 9.0], title="t", bins=4, top=4.0, width=450, height=200)
+    (bars,) = re.findall(r'class="fill robot" d="([^"]*)"', chart)
+    tops = [float(y) for y in re.findall(r"M[\d.]+ [\d.]+V([\d.]+)", bars)]
+    floor, plot = 168.0, 160.0  # 200 high, 8 above and 32 below; the tallest is at 1 / 1.08
+    np.testing.assert_allclose([floor - y for y in tops], [plot / 1.08 * s for s in (1.0, 0.5, 0.5)], atol=0.06)
+    assert "all above 4" in chart
+    weighted = figures.histogram([0.5, 1.5], title="t", bins=4, top=4.0, weights=[3.0, 1.0], before=[1.0, 1.0], names=("a", "b"))
+    assert 'class="line other"' in weighted and "legend" in weighted
+    assert "nothing to count" in figures.histogram([], title="t")
+
+
+def test_a_map_has_one_scale() -> None:
+    chart = figures.line_chart([figures.Line("a", [0, 1], [0, 4])], title="t", square=True, x_range=(0, 1), y_range=(0, 4))
+    x, y = (np.ptp([float(v) for v in re.findall(rf'data-{axis}="([^"]*)"', chart)[0].split()]) for axis in "xy")
+    width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split()[2:])
+    assert x / width == pytest.approx(y / height)
+
+
+# ---- the scene ------------------------------------------------------------------------------------------------------
+
+
+def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[str, Clip]) -> None:
+    (motion, *_) = data.whole.motions
+    part = dataclasses.replace(motion.crop(50, 100), start_s=1.0)
+    take = scene.Take("a", part, clips[motion.name], scale=1.0)
+    points = scene.keypoints_of(take, np.arange(0, 50, 10))
+    at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
+    shape = clips[motion.name].positions[at.round().astype(int)]
+    np.testing.assert_allclose(points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05)
+    half = scene.keypoints_of(dataclasses.replace(take, scale=0.5), np.arange(5))
+    assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
+
+
+def test_bones(clips: dict[str, Clip]) -> None:
+    clip = next(iter(clips.values()))
+    pairs = scene.bones(dataclasses.replace(clip, parents=None))
+    assert len(pairs) == len(clip.names) - 1 and set(pairs.reshape(-1).tolist()) == set(range(len(clip.names)))  # a tree
+    chain = dataclasses.replace(clip.select(clip.names[:4]), parents=(-1, 0, 1, 1))
+    assert scene.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
+
+
+def test_rods_point_along() -> None:
+    along = np.random.default_rng(0).normal(size=(20, 3))
+    along[0], along[1] = [0.0, 0.0, 2.0], [0.0, 0.0, -2.0]
+    quat = scene.pointing(along)
+    turned = rotations.to_matrix(quat)[:, :, 2]
+    np.testing.assert_allclose(turned, along / np.linalg.norm(along, axis=1, keepdims=True), atol=1e-9)
+
+
+def test_every_moving_body_is_drawn_where_it_is(robot: Robot) -> None:
+    pytest.importorskip("trimesh")
+    for name in ("anymal_b", "op3"):
+        model = robots.load(name).model()
+        meshes = scene.robot_meshes(model)
+        assert {body for body, _ in meshes} == {
+            int(model.body_weldid[model.geom_bodyid[g]]) for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0
+        } - {0}
+        assert all(np.isfinite(v).all() and f.max() < len(v) for v, f in meshes.values())
+    feet = [v for (body, _), (v, _) in scene.robot_meshes(robot.model()).items() if "SHANK" in robot.body_names[body - 1].upper()]
+    # A foot rides with its shank: its lowest point is a radius below the sphere's centre.
+    assert feet and min(v[:, 2].min() for v in feet) < -0.3
+
+
+def test_recording_a_scene(data: RetargetReport, clips: dict[str, Clip], robot: Robot) -> None:
+    pytest.importorskip("viser")
+    (motion, *_) = data.whole.motions
+    takes = [scene.Take("with", motion.crop(0, 50), clips[motion.name]), scene.Take("alone", motion.crop(0, 50))]
+    both, alone = scene.record(robot, takes)
+    assert 1000 < len(alone) < len(both) < 300_000
+
+
+# ---- in a browser ---------------------------------------------------------------------------------------------------
+
+
+class Browser:
+    """Headless Chromium, spoken to by its debugging protocol."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket, self.count, self.events = socket, 0, []
+        self.session: str | None = None
+
+    def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.count += 1
+        message: dict[str, Any] = {"id": self.count, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        self.socket.send(json.dumps(message))
+        while True:
+            answer = json.loads(self.socket.recv(timeout=30))
+            if answer.get("id") == self.count:
+                assert "error" not in answer, answer
+                return dict(answer["result"])
+            self.events.append(answer)
+
+    def value(self, expression: str) -> Any:
+        found = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 25.0) -> None:
+        until = time.monotonic() + seconds
+        while not self.value(expression):
+            assert time.monotonic() < until, f"{expression} did not come true"
+            time.sleep(0.1)
+
+    def picture(self, clip: dict[str, float]) -> np.ndarray:
+        """(H, W, 3) what is on the screen there."""
+        from PIL import Image
+
+        down = self.value("scrollY")  # pictures are of the page, clicks are in the window
+        data = self("Page.captureScreenshot", clip={**clip, "y": clip["y"] + down, "scale": 1})["data"]
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), dtype=np.float64)
+
+    def settled(self, clip: dict[str, float]) -> np.ndarray:
+        """The picture once it does not change any more: drawing takes its time without a GPU."""
+        last = self.picture(clip)
+        for _ in range(20):
+            time.sleep(0.25)
+            now = self.picture(clip)
+            if np.array_equal(now, last):
+                break
+            last = now
+        return now
+
+    def click(self, x: float, y: float) -> None:
+        for kind in ("mousePressed", "mouseReleased"):
+            self("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    pytest.importorskip("viser")
+    client = pytest.importorskip("websockets.sync.client")
+    flags = [
+        "--headless", "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+        "--remote-debugging-port=0", "--window-size=620,520", "--hide-scrollbars", f"--user-data-dir={tmp_path / 'profile'}",
+    ]  # fmt: skip
+    process = subprocess.Popen([CHROMIUM, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stderr is not None
+        address = next((found[1] for line in process.stderr if (found := re.search(r"listening on (ws://\S+)", line))), None)
+        if address is None:
+            pytest.skip("Chromium does not start here")
+        with client.connect(address, max_size=None) as socket:
+            speak = Browser(socket)
+            target = next(t for t in speak("Target.getTargets")["targetInfos"] if t["type"] == "page")
+            speak.session = speak("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                speak(f"{domain}.enable")
+            yield speak
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
+    inner = "document.querySelector('#scene iframe')?.contentDocument?"
+    browser("Page.navigate", url=page.as_uri())
+    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#scene .stage')")
+    browser.value("document.querySelector('#scene .stage').scrollIntoView({block: 'center', behavior: 'instant'})")
+    browser.wait_for(f"!!document.querySelector('#scene iframe') && !!{inner}.querySelector('canvas')")
+    browser.wait_for(f"parseFloat({inner}.querySelector('input')?.value) > 0")  # it plays
+    box = "(() => { const f = document.querySelector('#scene iframe').getBoundingClientRect(), r = %s.getBoundingClientRect();"
+    box += " return [f.left + r.left, f.top + r.top, r.width, r.height]; })()"
+    clock = f"parseFloat({inner}.querySelector('input').value)"
+    x, y, width, height = browser.value(box % f"{inner}.querySelector('.mantine-Slider-root')")
+    left, top, wide, high = browser.value(box % f"{inner}.querySelector('canvas')")
+    # The middle of the scene, away from the viewer's own notices.
+    middle = {"x": left + 0.3 * wide, "y": top + 0.3 * high, "width": 0.65 * wide, "height": 0.65 * high}
+    pictures = []
+    times = []
+    for share in (0.1, 0.85, 0.1):
+        for _ in range(2):  # the first click stops it, wherever it has got to by then
+            browser.click(x + share * width, y + height / 2)
+            time.sleep(0.2)
+        times.append(browser.value(clock))
+        pictures.append(browser.settled(middle))
+    assert times[0] == times[2] < times[1]
+    early, late, again = pictures
+    assert early.std() > 15 and len(np.unique(early.reshape(-1, 3).round(-1), axis=0)) > 20  # something is drawn
+    changed = np.abs(late - early).max(axis=2) > 30
+    assert changed.mean() > 0.01  # and it moves with the bar
+    assert (np.abs(again - early).max(axis=2) > 30).mean() < 0.2 * changed.mean()  # and comes back
+    browser.value("document.querySelectorAll('#scene .choice button')[1].click()")
+    browser.wait_for(f"!!{inner}.querySelector('.mantine-Slider-root')")
+    # The table sorts.
+    first = "document.querySelector('#motions tbody tr td').textContent"
+    before = browser.value(first)
+    browser.value("document.querySelectorAll('#motions th')[2].click()")  # largest error first, as it was
+    browser.value("document.querySelectorAll('#motions th')[2].click()")
+    assert browser.value("document.querySelectorAll('#motions th')[2].getAttribute('aria-sort')") == "ascending"
+    assert browser.value(first) != before
+
+    said = [event for event in browser.events if event.get("method") == "Runtime.consoleAPICalled"]
+    errors = [event for event in said if event["params"]["type"] == "error"]
+    thrown = [event for event in browser.events if event.get("method") == "Runtime.exceptionThrown"]
+    logged = [
+        event["params"]["entry"] for event in browser.events
+        if event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error"
+    ]  # fmt: skip
+    assert not errors and not thrown and not logged, (errors, thrown, logged)
+    asked = [event["params"]["request"]["url"] for event in browser.events if event.get("method") == "Network.requestWillBeSent"]
+    assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked), asked

@@ -1,0 +1,141 @@
+"""`npmp robots`, and robot= for one's own robots."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from experiments import cli
+from experiments import robots as verb
+from experiments.common import Run, hydra_arguments, own_robot
+from mocap_data.errors import InputError
+from mocap_data.store import read_motions
+from npmp import robots
+
+
+@pytest.fixture(scope="module")
+def dog() -> str:
+    """A model in Unitree's layout."""
+    path = Path(__file__).parents[1] / "robots" / "models.py"
+    spec = importlib.util.spec_from_file_location("models_of_robots", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.dog())
+
+
+@pytest.fixture
+def place(dog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with dog.xml."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
+    monkeypatch.setenv("MENAGERIE_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "dog.xml").write_text(dog)
+    return tmp_path
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0].removeprefix("npmp: error: ")
+
+
+def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["robots"]) == 0
+    shown = capsys.readouterr().out
+    assert "30.48" in shown and all(name in shown for name in robots.names())
+    assert "downloaded at first use" in shown  # nothing of Menagerie is here, and listing fetches nothing
+
+
+def robots_verb(action: str, target: str | None = None, **settings: object) -> int:
+    """The verb without Hydra, which takes most of a command's time."""
+    config = {"action": action, "target": target, "name": None, "replace": False} | settings
+    return verb.run(OmegaConf.create(config), Run("robots", None, 0, "cpu", 1))
+
+
+def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
+    shown = capsys.readouterr().out
+    assert "10 of 10 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown and "robot=rex" in shown
+    assert "FL_foot" in shown and "guess" in shown
+    file = place / "robots" / "rex" / "robot.yaml"
+    written = file.read_text()
+    assert yaml.safe_load(written)["name"] == "rex" and "# guessed: " in written
+
+    with pytest.raises(InputError, match=r"robots/rex/robot.yaml is there already"):
+        robots_verb("add", "dog.xml", name="rex")
+    file.write_text("changed")
+    assert robots_verb("add", "dog.xml", name="rex", replace=True) == 0
+    assert file.read_text() == written
+    for target in ("rex", "robots/rex", "robots/rex/robot.yaml"):
+        assert robots_verb("check", target) == 0
+    assert robots_verb("list") == 0
+    assert "rex: 10 of 10 checks hold." in capsys.readouterr().out
+
+    file.write_text(written.replace("kp: ", "kp: 1  # "))
+    assert cli.main(["robots", "check", "robots/rex"]) == 2
+    assert "failing: " in capsys.readouterr().out
+
+
+def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
+    assert robots_verb("add", "dog.xml", name="rex") == 0
+    assert cli.main(["retarget", "robot=robots/rex", "out=motions.h5", "debug=tiny"]) == 0
+    found = read_motions(place / "motions.h5")
+    assert found.robot == "rex" and found.motions
+    assert all(motion.quality["limit_violations"] == 0 for motion in found.motions)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "said"),
+    [
+        (("fetch",), {}, "no action 'fetch'; there are: list, check, add"),
+        (("check",), {}, "npmp robots check needs a robot's name or folder"),
+        (("add",), {}, "npmp robots add needs a model"),
+        (("list", "rex"), {}, "npmp robots list takes no 'rex'"),
+        (("check", "nobody"), {}, "no robot 'nobody'; there are: anymal_b"),
+        (("add", "gone.xml"), {}, "no MJCF file 'gone.xml'"),
+        (("add", "dog.xml"), {"name": "a/b"}, "name=a/b: letters, digits"),
+        (("add", "menagerie:dog.xml"), {}, "expected menagerie:FOLDER/FILE.xml"),
+    ],
+)
+def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], settings: dict, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        robots_verb(*arguments, **settings)
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert not (place / "robots").exists()
+
+
+def test_robot_takes_a_path(place: Path) -> None:
+    folder = place / "my robots" / "rex"
+    folder.mkdir(parents=True)
+    (folder / "robot.yaml").write_text("name: rex")
+    assert own_robot("anymal_b") is None and own_robot("nobody") is None
+    assert own_robot(str(folder)) == str(folder) and own_robot("my robots/rex/robot.yaml") == "my robots/rex/robot.yaml"
+    (place / "robots" / "bello").mkdir(parents=True)
+    (place / "robots" / "bello" / "robot.yaml").write_text("name: bello")
+    assert own_robot("bello") == "bello"
+    with pytest.raises(InputError, match=r"robot=no/where: no folder with a robot\.yaml"):
+        own_robot("no/where")
+    assert "robot.name='my robots/rex'" in hydra_arguments(["robot=my robots/rex"])
+    assert "robot=anymal_b" in hydra_arguments(["robot=anymal_b"])
+    assert "robot=anymal_b,op3" in hydra_arguments(["-m", "robot=anymal_b,op3"], multirun=True)
+
+
+def test_unknown_robots_are_told_the_known_ones(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["retarget", "robot=anymal_x", "out=m.h5"]) == 2
+    assert "no robot 'anymal_x'; did you mean 'anymal_" in error_of(capsys)
+
+
+def test_successive_places() -> None:
+    def placed(*given: str) -> list[str]:
+        return [argument for argument in hydra_arguments(given, positional=("action", "target")) if "hydra" not in argument]
+
+    assert placed("check", "rex") == ["action=check", "target=rex"]
+    assert placed("action=check", "rex") == ["action=check", "target=rex"]
+    assert placed("target=rex", "check") == ["target=rex", "action=check"]
+    with pytest.raises(InputError, match="'more' is no setting"):
+        placed("check", "rex", "more")

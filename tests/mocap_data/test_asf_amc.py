@@ -1,0 +1,326 @@
+"""ASF/AMC: small files with figures worked out by hand; CMU's recordings where they are."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import mocap_data
+from mocap_data import rotations
+from mocap_data.errors import InputError
+from mocap_data.readers import asf_amc
+from mocap_data.readers.asf_amc import bone_ends, bone_rotations, find_asf, read_amc, read_asf
+from mocap_data.readers.common import MissingOptions
+
+# A thigh of 2 units straight down and a shin of 1 unit below it; one unit is 1 / 0.45 inch.
+ASF = """# a comment
+:version 1.10
+:name VICON of
+:units
+  mass 1.0
+  length 0.45
+  angle deg
+:documentation
+   begin with anything :root that is no section
+:root
+   order TX TY TZ RX RY RZ
+   axis XYZ
+   position 0 0 0
+   orientation 0 0 0
+:bonedata
+  begin
+     id 1
+     name thigh
+     direction 0 -2 0
+     length 2
+     axis 0 0 0 XYZ
+     dof rx ry rz
+     limits (-160.0 20.0)
+            (-70.0 70.0)
+            (-60.0 70.0)
+  end
+  begin
+     id 2
+     name shin
+     direction 0 -1 0
+     length 1
+     axis 90 0 0 XYZ
+     dof rz
+  end
+:hierarchy
+  begin
+    root thigh
+    thigh shin
+  end
+"""
+AMC = """#!OML:ASF C:\\somewhere.ASF
+:FULLY-SPECIFIED
+:DEGREES
+1
+root 0 3 0 0 0 0
+thigh 0 0 0
+shin 0
+2
+root 1 3 0 0 90 0
+thigh 90 0 0
+shin 90
+"""
+UNIT = 0.0254 / 0.45  # [m]
+
+
+@pytest.fixture
+def amc(tmp_path: Path) -> Path:
+    (tmp_path / "7.asf").write_text(ASF)
+    path = tmp_path / "7_01.amc"
+    path.write_text(AMC)
+    return path
+
+
+def test_by_hand(amc: Path) -> None:
+    clip = mocap_data.read(amc)
+    assert clip.names == ("root", "thigh", "shin")
+    assert clip.parents == (-1, 0, 1)
+    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (120.0, "7_01", "7_01.amc", "unknown")
+    # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) -> (z, x, y).
+    np.testing.assert_allclose(clip.positions[0], UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]]), atol=1e-15)
+    # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y, goes to -Z, and the root's
+    # turn takes that to -X: the knee is at (1 - 2, 3, 0).
+    # The shin's own axes are turned 90 degrees about x (C): its z axis is C z = -Y of the world at rest. So it turns 90
+    # degrees about -Y, which leaves its direction, -Y, alone: it goes on like the thigh, to (1 - 3, 3, 0).
+    np.testing.assert_allclose(clip.positions[1], UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]]), atol=1e-15)
+
+
+def test_options(amc: Path) -> None:
+    clip = mocap_data.read(amc, scale=2.0, up="z", rate_hz=60, name="n", source="s", licence="l")
+    np.testing.assert_allclose(clip.positions[0], [[0, 6, 0], [0, 2, 0], [0, 0, 0]], atol=1e-15)
+    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (60.0, "n", "s", "l")
+    inches = mocap_data.read(amc, scale="in", up="z")
+    np.testing.assert_allclose(inches.positions[0, 0], [0, 3 * 0.0254, 0], atol=1e-15)
+
+
+def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
+    """Radians, another order of the root's numbers, of rotations and of bones, a bone without dofs, names in quotes, CRLF."""
+    text = (
+        ASF.replace("angle deg", "angle rad")
+        .replace("order TX TY TZ RX RY RZ", "order RY TZ TX TY")
+        .replace("axis 90 0 0 XYZ", "axis 0 0 0 ZYX")
+        .replace("dof rx ry rz", "")
+        .replace("dof rz", "dof rx rz")
+        .replace("name shin", 'name "shin"')
+    )
+    (tmp_path / "7.asf").write_bytes(text.replace("\n", "\r\n").encode())
+    amc.write_text(f":RADIANS\n1\n# a comment\nshin {np.pi / 2} {np.pi / 2}\nroot 0 0 1 3\n")
+    clip = mocap_data.read(amc, scale=1.0, up="z")
+    # root at (1, 3, 0), the knee 2 below; the shin turns about fixed z first (down to +X), then about x (which leaves +X)
+    np.testing.assert_allclose(clip.positions[0], [[1, 3, 0], [1, 1, 0], [2, 1, 0]], atol=1e-15)
+
+
+def test_root_orientation_turns_the_axes_of_its_angles(tmp_path: Path, amc: Path) -> None:
+    (tmp_path / "7.asf").write_text(
+        ASF.replace("orientation 0 0 0", "orientation 0 90 0").replace("position 0 0 0", "position 0 0 5")
+    )
+    amc.write_text(AMC[: AMC.index("2\nroot")].replace("root 0 3 0 0 0 0", "root 0 3 0 90 0 0"))
+    clip = mocap_data.read(amc, scale=1.0, up="z")
+    # C turns x to -z: 90 degrees about -z takes down, -Y, to -X; the position is added to what the skeleton says
+    np.testing.assert_allclose(clip.positions[0], [[0, 3, 5], [-2, 3, 5], [-3, 3, 5]], atol=1e-15)
+
+
+def test_bone_rotations_by_another_path(amc: Path) -> None:
+    """R_b = R_parent C R C^-1 with scipy's matrices, at random angles, and the ends that follow from it."""
+    skeleton = read_asf(amc.with_name("7.asf"))
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-180, 180, size=(5, 10))
+    frames = [
+        f"{t + 1}\nroot {' '.join(map(repr, map(float, r[:6])))}\nthigh {r[6]} {r[7]} {r[8]}\nshin {r[9]}\n"
+        for t, r in enumerate(rows)
+    ]
+    amc.write_text(":DEGREES\n" + "".join(frames))
+    angles = read_amc(amc, skeleton)
+    c = Rotation.from_euler("xyz", [90, 0, 0], degrees=True)
+    root = Rotation.from_euler("xyz", rows[:, 3:6], degrees=True)
+    thigh = root * Rotation.from_euler("xyz", rows[:, 6:9], degrees=True)
+    shin = thigh * c * Rotation.from_euler("z", rows[:, 9:], degrees=True) * c.inv()
+    expected = [turn.as_matrix() for turn in (root, thigh, shin)]
+    np.testing.assert_allclose(
+        rotations.to_matrix(bone_rotations(skeleton, angles, up="z")), np.stack(expected, axis=1), atol=1e-12
+    )
+    # in the world the matrices are seen from turned axes: Q R Q^T
+    q = np.eye(3)[[2, 0, 1]]
+    np.testing.assert_allclose(
+        rotations.to_matrix(bone_rotations(skeleton, angles)), q @ np.stack(expected, axis=1) @ q.T, atol=1e-12
+    )
+    knee = rows[:, :3] + thigh.apply([0, -2, 0])
+    np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
+    np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 2], knee + shin.apply([0, -1, 0]), atol=1e-12)
+
+
+def test_frames_in_any_order_of_bones_read_alike(amc: Path) -> None:
+    usual = mocap_data.read(amc)
+    amc.write_text(AMC.replace("thigh 90 0 0\nshin 90\n", "shin 90\nthigh 90 0 0\n"))
+    np.testing.assert_array_equal(mocap_data.read(amc).positions, usual.positions)
+
+
+def test_frames_may_begin_anywhere(amc: Path) -> None:
+    usual = mocap_data.read(amc)
+    amc.write_text(AMC.replace("\n1\n", "\n100\n").replace("\n2\n", "\n101\n"))
+    np.testing.assert_array_equal(mocap_data.read(amc).positions, usual.positions)
+
+
+def test_the_skeleton_is_found(tmp_path: Path, amc: Path) -> None:
+    assert find_asf(amc) == tmp_path / "7.asf"
+    (tmp_path / "8.asf").write_text("")  # not the one
+    assert find_asf(amc) == tmp_path / "7.asf"
+    other = tmp_path / "walk.amc"
+    other.write_text(AMC)
+    with pytest.raises(
+        MissingOptions, match=r"looked for walk.asf in its folder, there are: 7.asf, 8.asf; give asf="
+    ) as error:
+        mocap_data.read(other)
+    assert error.value.options == ("asf",)
+    np.testing.assert_array_equal(mocap_data.read(other, asf=tmp_path / "7.asf").positions, mocap_data.read(amc).positions)
+    (tmp_path / "8.asf").rename(tmp_path / "walk.ASF")
+    assert find_asf(other) == tmp_path / "walk.ASF"
+    (tmp_path / "walk.ASF").unlink()
+    assert find_asf(other) == tmp_path / "7.asf"  # the only one
+    (tmp_path / "7.asf").unlink()
+    with pytest.raises(InputError, match=r"looked for 7.asf or 7_01.asf in its folder, there is no .asf file"):
+        mocap_data.read(amc)
+    with pytest.raises(InputError, match=r"no skeleton 'none.asf'"):
+        mocap_data.read(amc, asf="none.asf")
+
+
+def test_a_skeleton_alone_is_no_recording(amc: Path) -> None:
+    with pytest.raises(InputError, match=r"7.asf' is a skeleton; read its motions, the .amc files beside it"):
+        mocap_data.read(amc.with_name("7.asf"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (ASF, "", "is empty"),
+        (ASF, "text\n", "line 1: expected a section"),
+        (":bonedata", ":bones", "no :bonedata section"),
+        ("    thigh shin\n", "", "bone 'shin' is not in :hierarchy"),
+        ("    thigh shin\n", "    thigh foot\n", "line 38: no bone 'foot' in :bonedata; there are: root, thigh, shin"),
+        ("    root thigh\n", "", "line 37: 'thigh' has children before it is one itself"),
+        ("    thigh shin\n", "    thigh shin\n    root shin\n", "bone 'shin' hangs from two parents"),
+        ("name shin", "name thigh", "bone 'thigh' appears more than once"),
+        ("name shin", "name", "line 29: a bone without a name"),
+        ("     length 2\n", "", "line 16: bone 'thigh' has no length"),
+        ("length 2", "length nan", "line 20: the length of 'thigh' must be a number, found 'nan'"),
+        ("direction 0 -1 0", "direction 0 -1", "the direction of 'shin' must be 3 numbers, found '0 -1'"),
+        ("direction 0 -1 0", "direction 0 0 0", "the direction of 'shin' has length 0"),
+        ("axis 90 0 0 XYZ", "axis 90 0 0 XYY", "the axis of 'shin' has the order 'XYY', expected e.g. XYZ"),
+        ("dof rz", "dof l", "'shin' has the unknown dof 'l'; there are: rx, ry, rz"),
+        ("dof rz", "dof rz rz", "'shin' has the repeated dof 'rz'"),
+        ("length 0.45", "length 0", "a unit of length of 0 is not possible"),
+        ("angle deg", "angle gon", "no unit of angle 'gon'; there are: deg, rad"),
+        ("  end\n:hierarchy", ":hierarchy", "the bone that begins on line 27 has no 'end'; the file is cut short"),
+        ("  end\n  begin", "  begin", "line 26: 'begin' inside the bone that begins on line 16"),
+    ],
+)
+def test_garbled_skeleton(amc: Path, old: str, new: str, message: str) -> None:
+    assert old in ASF
+    path = amc.with_name("7.asf")
+    path.write_text(ASF.replace(old, new))
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        mocap_data.read(amc)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (AMC, "", "is empty"),
+        (AMC, AMC[: AMC.index("1\nroot")], "has a header but no frames; the file is cut short"),
+        ("thigh 90 0 0\nshin 90\n", "thigh 90 0 0\n", "line 10: frame 2 has no 'shin'; the file is cut short"),
+        (
+            "thigh 90 0 0\nshin 90\n",
+            "thigh 90 0\n",
+            "line 10: 'thigh' has 2 numbers, expected 3 (rx ry rz); the file is cut short",
+        ),
+        ("thigh 0 0 0\n", "", "line 7: frame 1 has no 'thigh'"),
+        ("thigh 0 0 0", "femur 0 0 0", "line 6: the skeleton has no bone 'femur' with dofs; there are: root, thigh, shin"),
+        ("thigh 0 0 0", "thigh 0 0 0 0", "line 6: 'thigh' has 4 numbers, expected 3"),
+        ("thigh 0 0 0", "thigh 0 x 0", "line 6: 'x' is not a number"),
+        ("thigh 0 0 0", "thigh 0 nan 0", "line 6: a value is not finite"),
+        ("shin 0\n", "shin 0\nshin 0\n", "line 8: frame 1 has 'shin' twice"),
+        ("\n2\n", "\n4\n", "line 8: frame '4' follows frame 1"),
+        ("\n1\n", "\n", "line 4: expected the number of the first frame, found 'root 0 3 0 0 0 0'"),
+    ],
+)
+def test_garbled_motion(amc: Path, old: str, new: str, message: str) -> None:
+    assert old in AMC
+    amc.write_text(AMC.replace(old, new))
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        mocap_data.read(amc)
+    assert str(error.value).startswith(str(amc))
+    assert "\n" not in str(error.value)
+
+
+def test_pieces_of_a_long_file_join(amc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = "".join(f"{t}\nroot 0 {t} 0 0 0 0\nthigh 0 0 0\nshin {t}\n" for t in range(1, 200))
+    amc.write_text(":DEGREES\n" + frames)
+    whole = mocap_data.read(amc)
+    monkeypatch.setattr(asf_amc, "_PIECE", 101)
+    np.testing.assert_array_equal(mocap_data.read(amc).positions, whole.positions)
+    assert whole.num_frames == 199
+
+
+# --- CMU's recordings -------------------------------------------------------------------------------------------------
+
+
+def test_every_cmu_recording_is_an_upright_person(shared: Path) -> None:
+    files = sorted((shared / "mocap/cmu_asfamc").glob("*/*.amc"))
+    assert len(files) == 61
+    stance, heads = [], []
+    for file in files:
+        clip = mocap_data.read(file)
+        assert (len(clip.names), clip.rate_hz) == (31, 120.0), file.name
+        heights = clip.positions[..., 2]
+        head = float(np.median(heights[:, clip.index("head")]))
+        toes = np.minimum(heights[:, clip.index("ltoes")], heights[:, clip.index("rtoes")])
+        if file.parent.name == "03" or file.stem == "02_04":  # over uneven ground; jumps
+            continue
+        assert 1.4 < head < 1.7, file.name
+        assert -0.08 < np.percentile(toes, 2) < 0.07, file.name
+        stance.append(np.percentile(toes, 5))
+        heads.append(head)
+    assert -0.001 < np.median(stance) < 0.02
+    assert 1.5 < np.median(heads) < 1.66
+
+
+def test_a_cmu_walk_equals_keypoints_made_by_others(shared: Path) -> None:
+    """07_01 was exported as keypoints by another project: hips, knees, ankles and toes agree but for one constant shift."""
+    ours = mocap_data.read(shared / "mocap/cmu_asfamc/07/07_01.amc")
+    theirs = mocap_data.read(shared / "mocap/cmu_run_keypoints/07_01_cmu_worldpos.npz", scale=UNIT / 100)
+    pairs = {"root": "Hips", "lowerback": "Spine", "upperback": "Spine1"}
+    for side, word in (("l", "Left"), ("r", "Right")):
+        pairs |= {f"{side}hipjoint": f"{word}UpLeg", f"{side}femur": f"{word}Leg", f"{side}tibia": f"{word}Foot"}
+        pairs |= {f"{side}foot": f"{word}ToeBase", f"{side}toes": f"{word}ToeBase_end"}
+    frames = ours.num_frames - 1
+    mine = ours.select(list(pairs)).positions[:frames]
+    published = theirs.select(list(pairs.values())).positions[1 : 1 + frames]  # it begins with the rest pose
+    shift = (mine - published).mean(axis=(0, 1))
+    assert np.linalg.norm(shift) < 0.005
+    np.testing.assert_allclose(mine, published + shift, atol=0.005)  # a keyframe's rounding
+
+
+def test_a_long_recording_reads_fast(shared: Path, tmp_path: Path) -> None:
+    """10,000 frames in about a second."""
+    folder = shared / "mocap/cmu_asfamc/49"
+    text = (folder / "49_18.amc").read_text()
+    frames = re.split(r"^\d+\n", text, flags=re.MULTILINE)[1:]
+    many = [frames[i % len(frames)] for i in range(10_000)]
+    path = tmp_path / "49_99.amc"
+    path.write_text(":DEGREES\n" + "".join(f"{i}\n{frame}" for i, frame in enumerate(many, start=1)))
+    begin = time.process_time()
+    clip = mocap_data.read(path, asf=folder / "49.asf")
+    assert clip.num_frames == 10_000
+    assert time.process_time() - begin < 2.0  # 0.3 s on an idle core

@@ -1,0 +1,215 @@
+"""The catalog of recordings and its cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from mocap_data import InputError, catalog
+from mocap_data.catalog import Entry, Source
+from mocap_data.download import Offline, Settings
+
+QUICK = Settings(timeout_s=1.0, tries=1, wait_s=0.0)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder and the address that serves it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def entry(base: str, *files: Source | str, **changes: Any) -> Entry:
+    sources = tuple(Source(f, (base + f,)) if isinstance(f, str) else f for f in files)
+    texts = {"what": "w", "licence": "l", "licence_url": "u", "credit": "c", "homepage": "h"}
+    return Entry(name="set", non_commercial=False, files=sources, **{**texts, **changes})
+
+
+def test_the_shipped_catalog_is_sound() -> None:
+    known = catalog.entries()
+    assert {"dog", "cmu", "cmu-h5", "dog-keypoints", "deepmimic"} <= set(known)
+    for found in known.values():
+        assert found.what and found.licence and found.licence_url.startswith("http") and found.credit and found.files
+        assert len({source.path for source in found.files}) == len(found.files)
+        for source in found.files:
+            assert not Path(source.path).is_absolute() and ".." not in Path(source.path).parts
+            assert all(url.startswith(("https://", "http://mocap.cs.cmu.edu/")) for url in source.urls)
+            assert (source.sha256 is None) == (source.size is None)
+            assert source.sha256 is None or (len(source.sha256) == 64 and int(source.sha256, 16))
+        assert found.non_commercial == ("NC" in found.licence)
+        # more than one address for a file needs the hash to say which of them is right
+        assert all(source.sha256 for source in found.files if len(source.urls) > 1)
+    assert known["cmu-h5"].size == 476_559_420
+    with pytest.raises(InputError, match="no data set 'cat'; there are: dog, dog-zip"):
+        catalog.entry("cat")
+
+
+def test_dm_control_has_the_same_hash() -> None:
+    mocap = pytest.importorskip("dm_control.locomotion.mocap.cmu_mocap_data")
+    (source,) = catalog.entry("cmu-h5").files
+    assert (source.sha256, source.size) == (mocap.H5_SHA256["2020"], mocap.H5_BYTES["2020"])
+    assert source.urls == (mocap.H5_URL["2020"],)
+
+
+def test_hashes_are_those_of_the_shared_copies(shared: Path) -> None:
+    folders = {
+        "dog": "dog_bvh",
+        "cmu": "cmu_asfamc",
+        "dog-keypoints": "dog_keypoints/joint_pos",
+        "laikago": "dog_keypoints/retargeted_laikago",
+        "deepmimic": "deepmimic",
+    }
+    for name, folder in folders.items():
+        compared = 0
+        for source in catalog.entry(name).files:
+            path = shared / "mocap" / folder / source.path
+            if path.is_file() and source.sha256 is not None:
+                assert sha(path.read_bytes()) == source.sha256, path
+                compared += 1
+        assert compared >= 3
+
+
+def test_the_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPMP_CACHE", str(tmp_path))
+    assert catalog.cache_folder() == tmp_path
+    monkeypatch.delenv("NPMP_CACHE")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert catalog.cache_folder() == Path("/caches/npmp")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert catalog.cache_folder() == Path("/home/me/.cache/npmp")
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert catalog.cache_folder() == Path("/home/me/Library/Caches/npmp")
+
+
+def test_fetch_notes_unknown_hashes_and_holds_to_them(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.bvh").write_bytes(b"one")
+    (folder / "b.bvh").write_bytes(b"two")
+    which = entry(base, "a.bvh", Source("b.bvh", (base + "b.bvh",), sha(b"two"), 3))
+    assert catalog.state_of(which, tmp_path) == (0, 2)
+    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    assert [got.path.read_bytes() for got in report.fetched] == [b"one", b"two"] and not report.failed
+    (note,) = report.notes
+    assert f"no hash was known; sha256 {sha(b'one')} noted in" in note
+    assert catalog.notes_of(which, tmp_path)["a.bvh"]["sha256"] == sha(b"one")
+    assert catalog.state_of(which, tmp_path) == (2, 2)
+    again = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    assert not again.fetched and len(again.present) == 2
+    # damaged in the cache: fetched anew
+    (report.folder / "a.bvh").write_bytes(b"xxx")
+    assert len(catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched) == 1
+    # changed at the source: refused, since the first download said what it is
+    (report.folder / "a.bvh").unlink()
+    (folder / "a.bvh").write_bytes(b"new")
+    ((path, why),) = catalog.fetch(which, cache=tmp_path, settings=QUICK).failed
+    assert path == "a.bvh" and "no longer the one fetched first" in why and not (report.folder / "a.bvh").exists()
+
+
+def test_a_wrong_hash_at_a_pinned_address_fails_alone(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.bvh").write_bytes(b"one")
+    (folder / "b.bvh").write_bytes(b"two")
+    which = entry(base, Source("a.bvh", (base + "a.bvh",), sha(b"ONE"), 3), "missing.bvh", "b.bvh")
+    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    assert [path for path, _ in report.failed] == ["a.bvh", "missing.bvh"]
+    assert "expected" in report.failed[0][1] and "404" in report.failed[1][1]
+    assert [got.path.name for got in report.fetched] == ["b.bvh"]
+
+
+def test_an_address_that_may_change_is_only_compared(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.amc").write_bytes(b"newer")
+    which = entry(base, Source("07/a.amc", (base + "a.amc",), sha(b"older"), 9), pinned=False)
+    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    assert report.fetched[0].path == tmp_path / "data" / "set" / "07" / "a.amc"
+    assert report.notes == ["07/a.amc: other bytes than the copy this version was tested with"]
+    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present
+
+
+def test_archives_are_unpacked_and_placed(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    with zipfile.ZipFile(folder / "all.zip", "w") as file:
+        file.writestr("MotionCapture/a.bvh", "one")
+        file.writestr("MotionCapture/readme.txt", "two")
+    which = entry(base, "all.zip", unpack=(".bvh",))
+    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    assert catalog.recordings_of(which, report) == report.folder / "unpacked"
+    made = catalog.place(which, report, tmp_path / "mine" / "dog")
+    assert made == [tmp_path / "mine" / "dog" / "a.bvh"] and made[0].read_text() == "one"
+
+
+def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.bvh").write_bytes(b"one")
+    which = entry(base, "a.bvh")
+    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "a.bvh").write_text("old")
+    (mine / "other.bvh").write_text("mine")
+    catalog.place(which, report, mine)
+    assert sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"] and (mine / "a.bvh").read_bytes() == b"one"
+
+
+def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.bvh").write_bytes(b"one")
+    catalog.fetch(entry(base, "a.bvh"), cache=tmp_path, settings=QUICK)
+    gone = entry("http://127.0.0.1:9/", "a.bvh", "b.bvh")  # the discard port: nobody listens
+    with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1 \(.*\); 1 of 2 files are in "):
+        catalog.fetch(gone, cache=tmp_path, settings=QUICK)
+    # what is there needs no network
+    assert catalog.fetch(entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path, settings=QUICK).present
+
+
+def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.bvh").write_bytes(b"one")
+    which = entry(base, "a.bvh")
+    place = tmp_path / "data" / "set"
+    place.mkdir(parents=True)
+    (place / "hashes.json").write_text("{")
+    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched
+    assert json.loads((place / "hashes.json").read_text())["a.bvh"]["size"] == 3
+
+
+def test_a_file_that_was_put_there_by_hand_is_taken_by_its_hash(tmp_path: Path) -> None:
+    which = entry("http://127.0.0.1:9/", Source("a.bvh", ("http://127.0.0.1:9/a.bvh",), sha(b"one"), 3))
+    place = tmp_path / "data" / "set"
+    place.mkdir(parents=True)
+    (place / "a.bvh").write_bytes(b"one")
+    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present and catalog.state_of(which, tmp_path) == (1, 1)
+
+
+def test_a_list_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: [")
+    with pytest.raises(InputError, match="not a catalog"):
+        catalog.entries(tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text("dog:\n  what: x\n")
+    with pytest.raises(InputError, match="not a catalog"):
+        catalog.entries(tmp_path / "c.yaml")

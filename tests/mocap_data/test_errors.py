@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from mocap_data.errors import MAX_MESSAGE, InputError, unknown
+
+
+def test_a_message_is_one_line_of_readable_length() -> None:
+    assert str(InputError("plain")) == "plain"
+    assert str(InputError("two\nlines\r\nor three")) == "two lines or three"
+    long = str(InputError("begins " + "x" * 10_000 + " ends"))
+    assert MAX_MESSAGE <= len(long) < MAX_MESSAGE + 20
+    assert long.startswith("begins xx") and long.endswith("xx ends") and " ... " in long
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    assert str(unknown("robot", "x", ["a", "b"])) == "no robot 'x'; there are: a, b"
+    assert str(unknown("robot", "x", [])) == "no robot 'x'; there are: none"

@@ -1,0 +1,155 @@
+"""Writing other projects' formats: exactly their keys, and back to the same motion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from mocap_data import InputError, ReferenceMotion, rotations
+from mocap_data.export import angular_velocity, difference_velocities, write_mjlab_npz, write_unitree_csv
+from mocap_data.readers.robot_motions import kind_of, read_robot_motion
+from npmp.robots import Robot
+from retarget.imported import body_velocities
+from retarget.pose import forward, tree_of
+from retarget.resampling import velocities
+
+RATE = 50.0
+
+
+def smooth_motion(robot: Robot, frames: int | None = None, rate_hz: float = RATE) -> ReferenceMotion:
+    """1.6 s of `robot`, or so many frames: sines of every coordinate."""
+    frames = round(1.6 * rate_hz) if frames is None else frames
+    times = np.arange(frames) / rate_hz
+    qpos = np.tile(robot.home_qpos, (frames, 1))
+    qpos[:, :3] += np.stack([0.5 * times, 0.1 * np.sin(2 * times), 0.02 * np.cos(3 * times)], axis=1)
+    axis = np.array([0.2, -0.3, 1.0]) / np.linalg.norm([0.2, -0.3, 1.0])
+    qpos[:, 3:7] = rotations.from_axis_angle(axis, 0.8 * np.sin(1.5 * times))
+    joints = len(robot.joint_names)
+    qpos[:, 7:] += 0.2 * np.sin(2.0 * times[:, None] + np.arange(joints))
+    body_pos, matrices = forward(tree_of(robot.model(visuals=False)), qpos)
+    return ReferenceMotion(
+        name="walk",
+        qpos=qpos,
+        qvel=velocities(qpos, rate_hz) if frames > 1 else np.zeros((1, 18)),
+        body_pos=body_pos,
+        body_quat=rotations.from_matrix(matrices),
+        rate_hz=rate_hz,
+        source="made up",
+        licence="none",
+    )
+
+
+def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot)
+    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names)
+    with np.load(tmp_path / "walk.npz", allow_pickle=False) as archive:
+        assert set(archive.files) == {
+            *("fps", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"),
+            *("joint_names", "body_names"),
+        }
+        assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
+        bodies, joints = len(robot.body_names), len(robot.joint_names)
+        assert archive["body_quat_w"].shape == (80, bodies, 4) and archive["joint_pos"].shape == (80, joints)
+        assert all(archive[key].dtype == np.float32 for key in archive.files if key != "fps" and not key.endswith("names"))
+        assert archive["joint_names"].dtype.kind == "U" and tuple(archive["body_names"].tolist()) == robot.body_names
+
+
+def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot)
+    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names)
+    back = read_robot_motion(tmp_path / "walk.npz")
+    assert kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
+    assert back.joint_names == robot.joint_names and back.body_names == robot.body_names
+    assert back.body_pos is not None and back.qvel is not None
+    np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
+    np.testing.assert_allclose(back.qvel, motion.qvel, atol=1e-6)
+    np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=1e-6)
+
+
+def test_the_same_motion_gives_the_same_bytes(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot, frames=5)
+    for name in ("a", "b"):
+        write_mjlab_npz(tmp_path / f"{name}.npz", motion, robot.joint_names, robot.body_names)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def object_velocities(robot: Robot, motion: ReferenceMotion) -> tuple[np.ndarray, np.ndarray]:
+    """Linear and angular velocities (T, B, 3) of body frames in world axes, by MuJoCo."""
+    model = robot.model(visuals=False)
+    data = mujoco.MjData(model)
+    linear, angular = np.zeros(motion.body_pos.shape), np.zeros(motion.body_pos.shape)
+    six = np.zeros(6)
+    for t in range(motion.num_frames):
+        data.qpos[:], data.qvel[:] = motion.qpos[t], motion.qvel[t]
+        mujoco.mj_forward(model, data)
+        for body in range(1, model.nbody):
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_XBODY, body, six, 0)
+            angular[t, body - 1], linear[t, body - 1] = six[:3], six[3:]
+    return linear, angular
+
+
+def test_body_velocities_are_mujocos(robot: Robot) -> None:
+    motion = smooth_motion(robot)
+    want_linear, want_angular = object_velocities(robot, motion)
+    linear, angular = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
+    np.testing.assert_allclose(linear, want_linear, atol=1e-9)
+    np.testing.assert_allclose(angular, want_angular, atol=1e-9)
+
+
+def test_differences_of_body_poses_come_near_them(robot: Robot) -> None:
+    """Both lead from frame t - 1 to t; a body's path bends by h / 2 times its acceleration (here up to 4 m/s^2, 9 rad/s^2)."""
+    motion = smooth_motion(robot)
+    want_linear, want_angular = object_velocities(robot, motion)
+    linear, angular = difference_velocities(motion)
+    assert np.abs(linear - want_linear)[1:].max() < 0.04 and np.abs(angular - want_angular)[1:].max() < 0.09
+    np.testing.assert_allclose(linear[:, 0], motion.qvel[:, :3])
+    # halving the step halves the error
+    slow = smooth_motion(robot, rate_hz=2 * RATE)
+    fine = np.abs(difference_velocities(slow)[0] - object_velocities(robot, slow)[0])[1:].max()
+    assert fine == pytest.approx(np.abs(linear - want_linear)[1:].max() / 2.0, rel=0.15)
+
+
+def test_angular_velocity_of_a_steady_turn() -> None:
+    """Ten steps of 0.1 rad about the world's y at 20 Hz, of a body that is tilted: 2 rad/s about y, wherever it looks."""
+    tilt = rotations.from_axis_angle([1.0, 0.0, 0.0], 0.7)
+    turning = rotations.multiply(rotations.from_axis_angle([0.0, 1.0, 0.0], 0.1 * np.arange(10)), tilt)
+    np.testing.assert_allclose(angular_velocity(turning, 20.0), np.tile([0.0, 2.0, 0.0], (10, 1)), atol=1e-12)
+    np.testing.assert_array_equal(angular_velocity(turning[:1], 20.0), np.zeros((1, 3)))
+
+
+def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot)
+    write_unitree_csv(tmp_path / "walk.csv", motion, robot.joint_names, robot=robot.name)
+    first = [float(word) for word in (tmp_path / "walk.csv").read_text().splitlines()[1].split(",")]
+    w, x, y, z = motion.qpos[1, 3:7]
+    np.testing.assert_allclose(first[:7], [*motion.qpos[1, :3], x, y, z, w], rtol=1e-8, atol=1e-12)  # no header, w last
+    beside = json.loads((tmp_path / "walk.json").read_text())
+    assert beside["columns"][6:8] == ["root_qw", robot.joint_names[0]] and beside["licence"] == "none"
+    back = read_robot_motion(tmp_path / "walk.csv")
+    assert kind_of(tmp_path / "walk.csv") == "unitree_csv"
+    assert (back.joint_names, back.rate_hz, back.robot, back.source) == (robot.joint_names, RATE, robot.name, "made up")
+    np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
+    first_name = robot.joint_names[0]
+    with pytest.raises(InputError, match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot="):
+        read_robot_motion(tmp_path / "walk.csv", robot="unitree_g1")
+
+
+def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot, frames=3)
+    with pytest.raises(InputError, match="has 12 joints, but there are 1 joint names"):
+        write_mjlab_npz(tmp_path / "a.npz", motion, ["a"], robot.body_names)
+    with pytest.raises(InputError, match="bodies, but there are 1 body names"):
+        write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, ["a"])
+    with pytest.raises(InputError, match=r"ends in \.csv"):
+        write_unitree_csv(tmp_path / "a.json", motion, robot.joint_names)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_frame(robot: Robot, tmp_path: Path) -> None:
+    motion = smooth_motion(robot, frames=1)
+    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names)
+    assert read_robot_motion(tmp_path / "a.npz").num_frames == 1

@@ -1,0 +1,428 @@
+"""Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
+
+Each example takes a valid file of a format and damages it by a few of the operations below. `examples` and `outcome` also
+serve a longer run from a shell: python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...].
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.readers import read, read_all
+from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
+
+SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
+MEMORY = 300 * 2**20  # [bytes] for files of some KB
+
+Operation = tuple[str, float, float, int]  # what, where in the file, how much of it, with what
+
+
+class Sample(NamedTuple):
+    """A valid file of a format: its reader, its name, the bytes to damage, and the files it needs beside it."""
+
+    read: Callable[..., object]
+    name: str
+    data: bytes
+    beside: dict[str, bytes] = {}  # noqa: RUF012 (nobody changes it)
+
+
+BVH = b"""HIERARCHY
+ROOT Hips
+{
+  OFFSET 0 0 0
+  CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation
+  JOINT Head
+  {
+    OFFSET 10 0 0
+    CHANNELS 3 Zrotation Xrotation Yrotation
+    End Site
+    {
+      OFFSET 5 0 0
+    }
+  }
+}
+MOTION
+Frames: 4
+Frame Time: 0.0166667
+0 50 0 0 0 0 0 0 0
+0 50 20 90 0 0 0 0 90
+0.5 50 40 90.25 -1e-3 0 0 0 90
+0 50 60 90 0 0 0 0 90
+"""
+ASF = b""":version 1.10
+:name VICON
+:units
+  mass 1.0
+  length 0.45
+  angle deg
+:root
+   order TX TY TZ RX RY RZ
+   axis XYZ
+   position 0 0 0
+   orientation 0 0 0
+:bonedata
+  begin
+     id 1
+     name thigh
+     direction 0 -1 0
+     length 2
+     axis 0 0 20 XYZ
+     dof rx ry rz
+     limits (-160.0 20.0)
+            (-70.0 70.0)
+            (-60.0 70.0)
+  end
+  begin
+     id 2
+     name shin
+     direction 0 -1 0
+     length 1
+     axis 90 0 0 XYZ
+     dof rz
+  end
+:hierarchy
+  begin
+    root thigh
+    thigh shin
+  end
+"""
+AMC = b":FULLY-SPECIFIED\n:DEGREES\n" + b"".join(
+    b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i) for i in range(1, 5)
+)
+CHARACTER = {
+    "Skeleton": {
+        "Joints": [
+            {"Name": n, "Type": k, "Parent": p, "AttachX": 0, "AttachY": 1.5, "AttachZ": 0}
+            for n, k, p in (("root", "none", -1), ("ball", "spherical", 0), ("hinge", "revolute", 1), ("end", "fixed", 2))
+        ]
+    }
+}
+CYCLE = {"Loop": "wrap", "Frames": [[0.02, i, 1, 0, 1, 0, 0, 0, 0.8, 0, 0.6, 0, -1.5] for i in range(4)]}
+UNITREE = (b"0,0,1,0,0,0,1" + b",0.1" * 29 + b"\n") * 4
+LAIKAGO = {
+    "LoopMode": "Wrap",
+    "FrameDuration": 0.02,
+    "Frames": [[0.1 * i, 0, 0.4, 0, 0, 0, 1, *[0.1] * 12] for i in range(4)],
+}
+
+
+def archive(*, packed: bool = False, **arrays: object) -> bytes:
+    stream = io.BytesIO()
+    (np.savez_compressed if packed else np.savez)(stream, **arrays)
+    return stream.getvalue()
+
+
+def keypoints() -> dict[str, object]:
+    return {"positions": np.ones((4, 2, 3)), "names": np.array(["a", "b"]), "fps": 60.0, "parents": np.array([-1, 0])}
+
+
+def mjlab() -> dict[str, object]:
+    flat, turn = np.ones((4, 2, 3), np.float32), np.tile([1.0, 0, 0, 0], (4, 2, 1))
+    return {
+        "fps": np.array([50.0]),
+        "joint_pos": np.ones((4, 3)),
+        "joint_vel": np.ones((4, 3)),
+        "body_pos_w": flat,
+        "body_quat_w": turn,
+        "body_lin_vel_w": flat,
+        "body_ang_vel_w": flat,
+        "joint_names": np.array(["a", "b", "c"]),
+        "body_names": np.array(["base", "foot"]),
+    }
+
+
+def cmu_h5() -> bytes:
+    stream = io.BytesIO()
+    with h5py.File(stream, "w") as file:
+        for name in ("CMU_001", "CMU_002"):
+            group = file.create_group(name)
+            group.attrs["dt"], group.attrs["num_steps"] = 0.03, 4
+            walker = group.create_group("walkers/walker_0")
+            walker["position"] = np.ones((3, 4))
+            walker["quaternion"] = np.tile([[1.0], [0], [0], [0]], (1, 4))
+            walker["joints"] = np.zeros((56, 4))
+            walker["body_positions"] = np.ones((90, 4))
+            walker["body_quaternions"] = np.tile([[1.0], [0], [0], [0]], (30, 4))
+    return stream.getvalue()
+
+
+def c3d() -> bytes:
+    """Made once with ezc3d and kept: header and parameters of three markers, and four frames of floats."""
+    import tempfile
+
+    ezc3d = pytest.importorskip("ezc3d")
+    file = ezc3d.c3d()
+    for key, value in (("RATE", [100.0]), ("LABELS", ["A", "B", "C"]), ("UNITS", ["mm"])):
+        file["parameters"]["POINT"][key]["value"] = value
+    file["data"]["points"] = np.ones((4, 3, 4))
+    with tempfile.TemporaryDirectory() as folder:
+        file.write(f"{folder}/a.c3d")
+        return Path(folder, "a.c3d").read_bytes()
+
+
+def csv(path: Path) -> object:
+    return read(path, names=["a", "b"], rate_hz=60)
+
+
+SAMPLES: dict[str, Callable[[], Sample]] = {
+    "bvh": lambda: Sample(read, "a.bvh", BVH),
+    "amc": lambda: Sample(read, "1_1.amc", AMC, {"1.asf": ASF}),
+    "asf": lambda: Sample(lambda path: read(path.with_name("2_1.amc")), "2.asf", ASF, {"2_1.amc": AMC}),
+    "csv": lambda: Sample(csv, "a.csv", b"0,1,2,3,4,5.5\n" * 6),
+    "named_csv": lambda: Sample(
+        read, "n.csv", b"time,l_x,l_y,l_z,r_x,r_y,r_z\n" + b"".join(b"0.%d,1,2,3,4,5,6\n" % i for i in range(5))
+    ),
+    "dog_txt": lambda: Sample(read, "a.txt", b",\t".join(b"%d.5" % i for i in range(81)) + b",\n"),
+    "npz": lambda: Sample(read, "a.npz", archive(**keypoints())),
+    "packed_npz": lambda: Sample(read, "a.npz", archive(packed=True, **keypoints())),
+    "deepmimic": lambda: Sample(
+        read, "k_a.txt", json.dumps(CYCLE).encode(), {"k_character.txt": json.dumps(CHARACTER).encode()}
+    ),
+    "character": lambda: Sample(
+        lambda path: read(path.with_name("q_a.txt")),
+        "q.txt",
+        json.dumps(CHARACTER).encode(),
+        {"q_a.txt": json.dumps(CYCLE).encode()},
+    ),
+    "c3d": lambda: Sample(read, "a.c3d", c3d()),
+    "cmu_h5": lambda: Sample(read_all, "a.h5", cmu_h5()),
+    "mjlab": lambda: Sample(read_robot_motion, "m.npz", archive(**mjlab())),
+    "laikago": lambda: Sample(read_robot_motion, "m.txt", json.dumps(LAIKAGO).encode()),
+    "unitree_csv": lambda: Sample(lambda p: read_robot_motion(p, robot="unitree_g1"), "m.csv", UNITREE),
+}
+SLOW = ("c3d",)  # a process per file
+NUMBERS = (
+    b"nan",
+    b"inf",
+    b"-1",
+    b"0",
+    b"1e308",
+    b"-1e308",
+    b"1e-320",
+    b"999999999",
+    b"4294967296",
+    b"1_0",
+    b"0x10",
+    b"9" * 400,
+    b"",
+    b"1,5",
+)
+PIECES = (
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"\n\n\n",
+    b"{",
+    b"}",
+    b"[",
+    b'"',
+    b":",
+    b"#",
+    b"1 " * 2000,
+    b" " * 20_000,
+    b"JOINT j { " * 500,
+)
+
+
+def damaged(data: bytes, operations: list[Operation]) -> bytes:
+    """A file's bytes after some operations."""
+    for what, where, much, which in operations:
+        at, size = int(where * len(data)), 1 + int(much * much * len(data) / 4)
+        if what == "cut":
+            data = data[:at]
+        elif what == "flip":
+            data = (
+                data[:at] + bytes(b ^ (which % 255 + 1) for b in data[at : at + 1 + which % 3]) + data[at + 1 + which % 3 :]
+            )
+        elif what == "remove":
+            data = data[:at] + data[at + size :]
+        elif what == "repeat":
+            data = data[: at + size] + data[at : at + size] * (1 + which % 50) + data[at + size :]
+        elif what == "insert":
+            data = data[:at] + PIECES[which % len(PIECES)] + data[at:]
+        elif what == "number":
+            start = next((i for i in range(at, len(data)) if data[i] in b"0123456789-"), len(data))
+            stop = next((i for i in range(start, len(data)) if data[i] not in b"0123456789.e+-"), len(data))
+            data = data[:start] + NUMBERS[which % len(NUMBERS)] + data[stop:]
+        elif what == "lines":
+            lines = data.splitlines(keepends=True)
+            if lines:
+                lines.insert(int(much * len(lines)), lines.pop(int(where * len(lines))))
+            data = b"".join(lines)
+        elif what == "utf16":
+            data = data.decode("latin-1").encode("utf-16")
+        elif what == "noise":
+            data = data[:at] + np.random.default_rng(which).bytes(size) + data[at + size :]
+    return data
+
+
+OPERATIONS = (
+    "cut",
+    "flip",
+    "flip",
+    "flip",
+    "remove",
+    "repeat",
+    "insert",
+    "number",
+    "number",
+    "number",
+    "lines",
+    "utf16",
+    "noise",
+)
+share = st.floats(0.0, 1.0, exclude_max=True)
+examples = st.lists(st.tuples(st.sampled_from(OPERATIONS), share, share, st.integers(0, 2**16)), min_size=1, max_size=4)
+
+
+def outcome(folder: Path, sample: Sample, data: bytes) -> str:
+    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes long, or takes much memory."""
+    for name, content in {**sample.beside, sample.name: data}.items():
+        (folder / name).write_bytes(content)
+    begin = time.process_time()
+    try:
+        result = sample.read(folder / sample.name)
+        said = "result"
+        for clip in result if isinstance(result, list) else [result]:
+            assert isinstance(clip, Clip | RobotMotion)
+            if isinstance(clip, Clip):
+                assert np.isfinite(clip.positions).all()
+    except InputError as error:
+        said = str(error)
+        assert said and "\n" not in said and "\r" not in said, repr(said)
+        assert len(said) < 1500, said
+    assert time.process_time() - begin < SOON_S, f"{time.process_time() - begin:.1f} s: {said}"
+    return said
+
+
+@pytest.fixture(scope="module", params=sorted(set(SAMPLES) - set(SLOW)))
+def sample(request: pytest.FixtureRequest) -> Sample:
+    return SAMPLES[request.param]()
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_the_samples_are_valid(name: str, tmp_path: Path) -> None:
+    sample = SAMPLES[name]()
+    assert outcome(tmp_path, sample, sample.data) == "result"
+
+
+@settings(max_examples=70)
+@example(operations=[("cut", 0.0, 0.0, 0)])
+@example(operations=[("utf16", 0.0, 0.0, 0)])
+@given(operations=examples)
+def test_damaged_files_give_a_result_or_one_line(
+    sample: Sample, tmp_path_factory: pytest.TempPathFactory, operations: list[Operation]
+) -> None:
+    outcome(tmp_path_factory.getbasetemp(), sample, damaged(sample.data, operations))
+
+
+@settings(max_examples=15)
+@given(operations=examples)
+def test_damaged_c3d_gives_a_result_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[Operation]
+) -> None:
+    sample = SAMPLES["c3d"]()
+    outcome(tmp_path_factory.getbasetemp(), sample, damaged(sample.data, operations))
+
+
+@pytest.mark.parametrize("name", sorted(set(SAMPLES) - set(SLOW)))
+def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
+    """Counts of 999999999, of which files declare many, allocate nothing."""
+    sample = SAMPLES[name]()
+    tracemalloc.start()
+    try:
+        for share_of_file in np.linspace(0.0, 0.99, 12):
+            for number in (7, 8):
+                outcome(tmp_path, sample, damaged(sample.data, [("number", float(share_of_file), 0.0, number)]))
+        assert tracemalloc.get_traced_memory()[1] < MEMORY
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_declared_shape_allocates_nothing(tmp_path: Path) -> None:
+    """An archive whose header claims 8 TB, with no data behind it."""
+    header = archive(**keypoints())
+    at = header.index(b"'shape': (4, 2, 3), }")
+    claim = b"'shape': (999999999999, 2, 3), }"
+    data = header[:at] + claim + header[at + len(claim) :]
+    said = outcome(tmp_path, Sample(read, "a.npz", b""), data)
+    assert "cannot be read as a numpy archive" in said
+
+
+def grown(name: str, frames: int) -> tuple[Sample, bytes]:
+    """A format's sample with so many frames."""
+    sample = SAMPLES[name]()
+    if name == "bvh":
+        head, rows = sample.data.split(b"0.0166667\n")
+        data = (
+            head.replace(b"Frames: 4", b"Frames: %d" % frames) + b"0.0166667\n" + rows.splitlines(keepends=True)[1] * frames
+        )
+    elif name == "amc":
+        data = b":DEGREES\n" + b"".join(
+            b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i) for i in range(1, 1 + frames)
+        )
+    elif name in ("csv", "dog_txt"):
+        data = sample.data.splitlines(keepends=True)[0] * frames
+    elif name == "npz":
+        data = archive(**{**keypoints(), "positions": np.ones((frames, 2, 3))})
+    else:
+        data = json.dumps({"Frames": CYCLE["Frames"][:1] * frames}).encode()
+    return sample, data
+
+
+@pytest.mark.parametrize("name", ["bvh", "amc", "csv", "npz", "deepmimic"])
+def test_a_file_of_one_frame_and_one_of_100_000(name: str, tmp_path: Path) -> None:
+    for frames in (1, 100_000):
+        sample, data = grown(name, frames)
+        for other, content in {**sample.beside, sample.name: data}.items():
+            (tmp_path / other).write_bytes(content)
+        begin = time.process_time()
+        clip = sample.read(tmp_path / sample.name)
+        assert isinstance(clip, Clip) and clip.num_frames == frames
+        assert time.process_time() - begin < 5.0  # the slowest takes a second
+
+
+def long_run(seconds: float, seed: int, names: list[str]) -> None:
+    """Fuzz in this process, in turns; prints what came out. A crash or a hang ends it, with the file left behind."""
+    import tempfile
+
+    rng = np.random.default_rng(seed)
+    samples = {name: SAMPLES[name]() for name in names}
+    said: dict[str, Counter[str]] = {name: Counter() for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        while time.monotonic() - begin < seconds:
+            for name, sample in samples.items():
+                operations = [
+                    (str(rng.choice(OPERATIONS)), float(rng.random()), float(rng.random()), int(rng.integers(2**16)))
+                    for _ in range(rng.integers(1, 6))
+                ]
+                try:
+                    line = outcome(Path(folder), sample, damaged(sample.data, operations))
+                except BaseException:
+                    print(f"{name}: {operations}", flush=True)
+                    raise
+                said[name]["result" if line == "result" else "one line"] += 1
+    for name, counts in said.items():
+        print(name, dict(counts))
+
+
+if __name__ == "__main__":
+    long_run(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or sorted(SAMPLES))

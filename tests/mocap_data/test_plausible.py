@@ -1,0 +1,104 @@
+"""Doubts about recordings: none about good ones, the right one about each way of misreading."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mocap_data
+from mocap_data import Clip, demo_clips
+from mocap_data.plausible import doubts
+
+
+@pytest.fixture(scope="module")
+def walk() -> Clip:
+    return demo_clips()[0]
+
+
+def changed(clip: Clip, positions: np.ndarray, **fields: object) -> Clip:
+    return dataclasses.replace(clip, positions=positions, **fields)
+
+
+def test_generated_gaits_are_beyond_doubt() -> None:
+    for clip in demo_clips():
+        assert doubts(clip) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (100.0, "100 m across (units? scale= should be 100 times smaller)"),
+        (1000.0, "1000 times smaller"),
+        (0.01, "100 times larger"),
+        (0.001, "1e+03 times larger"),
+        (10.0, "10 times smaller"),
+    ],
+)
+def test_wrong_units(walk: Clip, scale: float, message: str) -> None:
+    size = float(np.median(np.linalg.norm(np.ptp(walk.positions, axis=1), axis=-1)))
+    (doubt,) = doubts(changed(walk, walk.positions / size * scale))
+    assert message.replace("1000", "1e+03") in doubt
+
+
+def test_upside_down(walk: Clip) -> None:
+    turned = walk.positions * (1.0, -1.0, -1.0)
+    found = doubts(changed(walk, turned))
+    assert "is upside down: its head is" in found[0]
+    nameless = tuple(f"k{i}" for i in range(len(walk.names)))
+    assert any("looks upside down" in doubt for doubt in doubts(changed(walk, turned, names=nameless)))
+    assert doubts(changed(walk, walk.positions, names=nameless)) == []
+
+
+def test_a_wrong_axis(walk: Clip) -> None:
+    assert any("(axis? up=)" in doubt for doubt in doubts(changed(walk, walk.positions[..., [2, 0, 1]])))
+    assert any("m up or down and" in doubt for doubt in doubts(changed(walk, walk.positions[..., [1, 2, 0]])))
+
+
+def test_nothing_moves(walk: Clip) -> None:
+    assert doubts(changed(walk, walk.positions[:1].repeat(50, axis=0))) == ["does not move: no keypoint by more than 1 mm"]
+    assert doubts(walk.crop(0, 1)) == ["has one frame: a pose, no motion"]
+
+
+def test_rates(walk: Clip) -> None:
+    (doubt,) = doubts(dataclasses.replace(walk, rate_hz=30.0 * walk.rate_hz))
+    assert "moves at" in doubt and "source_rate_hz=" in doubt
+    (doubt,) = doubts(dataclasses.replace(walk, rate_hz=walk.num_frames / 1000.0))
+    assert doubt.startswith("lasts 1000 s at")
+
+
+def test_jumps_and_floors(walk: Clip) -> None:
+    positions = walk.positions.copy()
+    positions[40:, 3] += (0.0, 0.7, 0.0)
+    (doubt,) = doubts(changed(walk, positions))
+    assert re.match(f"'{walk.names[3]}' jumps by 0.(69|70)\\d* m after frame 39 .a glitch", doubt)
+    (doubt,) = doubts(changed(walk, walk.positions - (0, 0, 1.0)))
+    assert "m below the floor (BVH: add_root_offset=true?" in doubt
+    (doubt,) = doubts(changed(walk, walk.positions + (0, 0, 1.0)))
+    assert "above the floor" in doubt
+
+
+def test_recordings(shared: Path) -> None:
+    """Of a third of 106 good recordings, doubts only where there is something to see."""
+    expected = {
+        "D1_006_KAN01_002": "lies",  # the dog's head is on the floor
+        "007_05": "jumps",  # a frame in the rest pose comes first
+        "007_12": "jumps",
+        "03_02": "jumps",
+    }
+    files = [
+        *(shared / "mocap").glob("cmu_asfamc/*/*.amc"),
+        *(shared / "mocap/dog_bvh").glob("*.bvh"),
+        *(shared / "mocap/cmu_bvh").glob("*"),
+    ]
+    assert len(files) == 61 + 40 + 5
+    for file in files[::3]:
+        options = {"add_root_offset": True} if file.stem in ("007_05", "007_12") else {}
+        found = doubts(mocap_data.read(file, **options))
+        if file.stem in expected:
+            assert len(found) == 1 and expected[file.stem] in found[0], file.name
+        else:
+            assert found == [], file.name

@@ -1,0 +1,324 @@
+"""Robots' motions made by others: conventions, names, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mocap_data import InputError, rotations
+from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.robot_motions import LAYOUTS, ambiguous, kind_of, read_robot_motion
+from mocap_data.readers.robot_motions.common import rate_of
+
+QUARTER = float(np.sqrt(0.5))  # a quarter turn's w, and its z about the vertical
+
+
+def archive(joints: int = 3, frames: int = 4, bodies: int = 2, **changes: Any) -> dict[str, Any]:
+    """mjlab's arrays: the root a quarter turn about z, turning with 2 rad/s about the world's x."""
+    arrays: dict[str, Any] = {
+        "fps": np.array([50.0]),
+        "joint_pos": np.tile(np.arange(joints) / 10.0, (frames, 1)).astype(np.float32),
+        "joint_vel": np.ones((frames, joints), np.float32),
+        "body_pos_w": np.tile([1.0, 2.0, 0.5], (frames, bodies, 1)).astype(np.float32),
+        "body_quat_w": np.tile([QUARTER, 0.0, 0.0, QUARTER], (frames, bodies, 1)).astype(np.float32),
+        "body_lin_vel_w": np.tile([3.0, 0.0, 0.0], (frames, bodies, 1)).astype(np.float32),
+        "body_ang_vel_w": np.tile([2.0, 0.0, 0.0], (frames, bodies, 1)).astype(np.float32),
+    }
+    arrays.update(changes)
+    return {key: value for key, value in arrays.items() if value is not None}
+
+
+def npz(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def test_mjlab(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"]), body_names=np.array(["base", "foot"])))
+    motion = read_robot_motion(path)
+    assert kind_of(path) == "mjlab" and motion.joint_names == ("a", "b", "c") and motion.body_names == ("base", "foot")
+    assert motion.rate_hz == 50.0 and motion.num_frames == 4 and motion.duration_s == 0.08
+    np.testing.assert_allclose(motion.qpos[1], [1.0, 2.0, 0.5, QUARTER, 0.0, 0.0, QUARTER, 0.0, 0.1, 0.2], atol=1e-7)
+    # In the root's frame, a quarter turn to the left, the world's x is -y.
+    assert motion.qvel is not None
+    np.testing.assert_allclose(motion.qvel[2], [3.0, 0.0, 0.0, 0.0, -2.0, 0.0, 1.0, 1.0, 1.0], atol=1e-6)
+
+
+def test_mjlab_without_names_needs_them(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", **archive())
+    with pytest.raises(MissingOptions, match="does not name its 3 joints; give joint_names=") as caught:
+        read_robot_motion(path)
+    assert caught.value.options == ("joint_names", "robot")
+    assert read_robot_motion(path, joint_names=["x", "y", "z"]).joint_names == ("x", "y", "z")
+    with pytest.raises(InputError, match="3 joint columns, but joint_names= has 2"):
+        read_robot_motion(path, joint_names=["x", "y"])
+    with pytest.raises(InputError, match="3 joint columns, but robot 'unitree_g1' has 29 joints"):
+        read_robot_motion(path, robot="unitree_g1")
+    with pytest.raises(InputError, match="no documented joint order for robot 'spot'; there are: unitree_g1"):
+        read_robot_motion(path, robot="spot")
+    # 29 joints are not enough to guess a G1: Isaac Lab writes the same keys in another order.
+    with pytest.raises(MissingOptions):
+        read_robot_motion(npz(tmp_path / "g1.npz", **archive(joints=29)))
+    named = read_robot_motion(tmp_path / "g1.npz", robot="unitree_g1")
+    assert named.robot == "unitree_g1" and named.joint_names[12] == "waist_yaw_joint"
+
+
+def test_names_in_the_file_are_held_against_the_options(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"])))
+    assert read_robot_motion(path, joint_names=["a", "b", "c"]).joint_names == ("a", "b", "c")
+    with pytest.raises(InputError, match="joint 1 is 'b' in the file, but 'c' by joint_names="):
+        read_robot_motion(path, joint_names=["a", "c", "b"])
+    twice = npz(tmp_path / "b.npz", **archive(joint_names=np.array(["a", "a", "c"])))
+    with pytest.raises(InputError, match="joint name 'a' appears more than once"):
+        read_robot_motion(twice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"joint_vel": None}, "array 'joint_vel' is missing"),
+        ({"fps": None}, "array 'fps' is missing"),
+        ({"fps": np.array([50.0, 50.0])}, "fps must be one number"),
+        ({"fps": np.array([0.0])}, "rate 0.0 Hz is not positive"),
+        ({"body_quat_w": np.zeros((4, 2, 3))}, r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)"),
+        ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w is of shape"),
+        ({"body_quat_w": np.zeros((4, 2, 4))}, "root quaternion has length 0 at frame 0"),
+        ({"joint_pos": np.full((4, 3), np.nan)}, "not finite at frame 0"),
+        ({"joint_pos": np.full((4, 3), 90.0)}, "look like degrees"),
+        ({"joint_names": np.array(["a", "b"])}, "3 joint columns, but 2 joint names"),
+        ({"joint_names": np.arange(3)}, "joint_names must be a list of texts"),
+        ({"joint_names": np.array(["a", {}, "c"], dtype=object)}, "Python objects"),
+        ({"joint_pos": np.array([[{}]], dtype=object)}, "Python objects"),
+    ],
+)
+def test_mjlab_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    changes = {"joint_names": np.array(["a", "b", "c"]), **changes}
+    path = npz(tmp_path / "a.npz", **archive(**changes))
+    with pytest.raises(InputError, match=message) as caught:
+        read_robot_motion(path, kind="mjlab")
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_mjlab_damaged(tmp_path: Path) -> None:
+    whole = npz(tmp_path / "a.npz", **archive()).read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:300])
+    (tmp_path / "pickle.npz").write_bytes(b"\x80\x04K\x01.")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    for name in ("cut", "pickle", "one"):
+        assert kind_of(tmp_path / f"{name}.npz") is None
+        with pytest.raises(InputError):
+            read_robot_motion(tmp_path / f"{name}.npz", kind="mjlab")
+    with pytest.raises(InputError, match="can be told by its contents; give kind= of: mjlab, unitree_csv, laikago"):
+        read_robot_motion(tmp_path / "cut.npz")
+    with pytest.raises(InputError, match="no kind of robot motion 'bvh'"):
+        read_robot_motion(tmp_path / "a.npz", kind="bvh")
+    with pytest.raises(InputError, match="no option for mjlab 'rate_hz'"):
+        read_robot_motion(tmp_path / "a.npz", rate_hz=30)
+
+
+def test_an_archive_that_claims_terabytes_is_refused(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**6)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("joint_pos.npy", header.getvalue())
+        file.writestr("body_pos_w.npy", header.getvalue())
+    with pytest.raises(InputError):
+        read_robot_motion(tmp_path / "a.npz")
+
+
+# --- Unitree CSV ---
+
+
+def rows(joints: int, frames: int = 3) -> np.ndarray:
+    """Root at (t, 0, 0.8), a quarter turn to the left, joint j at j / 100."""
+    root = np.array([[t, 0.0, 0.8, 0.0, 0.0, QUARTER, QUARTER] for t in range(frames)])  # x, y, z, then x, y, z, w
+    return np.concatenate([root, np.tile(np.arange(joints) / 100.0, (frames, 1))], axis=1)
+
+
+def csv(path: Path, values: np.ndarray, header: str = "") -> Path:
+    np.savetxt(path, values, delimiter=",", header=header, comments="")
+    return path
+
+
+@pytest.mark.parametrize(("joints", "robot"), [(29, "unitree_g1"), (27, "unitree_h1_2"), (19, "unitree_h1")])
+def test_the_lafan1_layouts_need_no_options(tmp_path: Path, joints: int, robot: str) -> None:
+    path = csv(tmp_path / "dance.csv", rows(joints))
+    motion = read_robot_motion(path)
+    assert kind_of(path) == "unitree_csv" and not ambiguous(path)
+    assert motion.robot == robot and motion.rate_hz == 30.0 and motion.joint_names == LAYOUTS[robot].joint_names
+    np.testing.assert_allclose(motion.qpos[2, :7], [2.0, 0.0, 0.8, QUARTER, 0.0, 0.0, QUARTER])
+    assert motion.qpos[0, 7 + 5] == pytest.approx(0.05) and motion.joint_names[0].startswith("left_hip")
+    assert read_robot_motion(path, rate_hz=60).rate_hz == 60.0
+
+
+def test_the_g1_order_is_the_documented_one() -> None:
+    names = LAYOUTS["unitree_g1"].joint_names
+    assert names[3] == "left_knee_joint" and names[11] == "right_ankle_roll_joint"
+    assert names[12:15] == ("waist_yaw_joint", "waist_roll_joint", "waist_pitch_joint")
+    assert names[18] == "left_elbow_joint" and names[28] == "right_wrist_yaw_joint"
+
+
+def test_other_robots_need_names(tmp_path: Path) -> None:
+    path = csv(tmp_path / "a.csv", rows(12))
+    with pytest.raises(MissingOptions, match="does not name its 12 joints"):
+        read_robot_motion(path)
+    names = [f"j{i}" for i in range(12)]
+    assert read_robot_motion(path, joint_names=names).joint_names == tuple(names)
+
+
+def test_a_header_is_understood(tmp_path: Path) -> None:
+    names = [f"j{i}" for i in range(4)]
+    header = ",".join(["root_x", "root_y", "root_z", "qx", "qy", "qz", "qw", *names])
+    path = csv(tmp_path / "a.csv", rows(4), header)
+    motion = read_robot_motion(path)
+    assert kind_of(path) == "unitree_csv" and motion.joint_names == tuple(names)
+    # a header that says w first is believed
+    values = rows(4)[:, [0, 1, 2, 6, 3, 4, 5, 7, 8, 9, 10]]
+    other = csv(tmp_path / "b.csv", values, header.replace("qx,qy,qz,qw", "qw,qx,qy,qz"))
+    np.testing.assert_allclose(read_robot_motion(other).qpos, motion.qpos)
+    wrong = csv(tmp_path / "c.csv", rows(4), header.replace("qx,qy,qz,qw", "roll,pitch,yaw,qw"))
+    with pytest.raises(InputError, match="'roll', 'pitch', 'yaw', 'qw' where the root quaternion belongs"):
+        read_robot_motion(wrong, kind="unitree_csv")
+    short = csv(tmp_path / "d.csv", rows(4), header.rpartition(",")[0])
+    with pytest.raises(InputError, match="10 names in the header, 11 numbers in a row"):
+        read_robot_motion(short, kind="unitree_csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("1,2,3\n", "3 numbers in a row, expected root position 3"),
+        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n", r"line 2: 7 numbers, the rows before have 8; the file is cut short"),
+        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,x,0.1\n", "line 2: 'x' is not a number"),
+        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1,nan\n", "line 2: a value is not finite"),
+        ("0,0,1,0,0,0,5,0.1\n", "root quaternion has length 5 at frame 0, expected 1"),
+        ("0,0,1,0,0,0,1,95\n", "joint 'j' reaches 95 rad; expected radians, these look like degrees"),
+        ("x,y,z,qx,qy,qz,qw,j\n", "has a header and no frames"),
+        ("0,0,79,0,0,0,1,0.1\n", "the root is 79 m above the floor; expected metres, Z up"),
+    ],
+)
+def test_csv_refusals(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_robot_motion(path, kind="unitree_csv", joint_names=["j"])
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_keypoints_are_no_robot_motion(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    assert kind_of(csv(tmp_path / "dog.csv", rng.normal(size=(20, 81)))) is None
+    # 15 numbers are 5 keypoints, or 8 joints: where the quaternion would be stands one by chance
+    path = csv(tmp_path / "both.csv", rows(8))
+    assert ambiguous(path) and kind_of(path) is None
+    assert read_robot_motion(path, kind="unitree_csv", joint_names=[f"j{i}" for i in range(8)]).num_frames == 3
+    assert kind_of(tmp_path / "missing.csv") is None
+
+
+# --- Laikago ---
+
+
+def laikago(path: Path, frames: Any, duration: Any = 0.01667) -> Path:
+    path.write_text(json.dumps({"LoopMode": "Wrap", "FrameDuration": duration, "Frames": frames}))
+    return path
+
+
+def test_laikago(tmp_path: Path) -> None:
+    upright = [0.0, 0.0, 0.43, 0.5, 0.5, 0.5, 0.5, *np.arange(12) / 10.0]
+    motion = read_robot_motion(laikago(tmp_path / "a.txt", [upright, upright]))
+    assert kind_of(tmp_path / "a.txt") == "laikago" and motion.rate_hz == 60.0 and motion.robot == "laikago"
+    np.testing.assert_allclose(motion.qpos[0, :7], [0.0, 0.0, 0.43, 1.0, 0.0, 0.0, 0.0], atol=1e-12)
+    assert motion.joint_names[0] == "FR_hip_motor_2_chassis_joint" and motion.joint_names[5] == "FL_lower_leg_2_upper_leg_joint"
+    assert "X forward" in motion.conventions["root frame"]
+
+
+def test_a_turned_laikago_faces_where_it_should(tmp_path: Path) -> None:
+    # Turned by a quarter to the left in the world: R = Rz(90) R_upright, in the file as x, y, z, w.
+    turn = rotations.multiply([QUARTER, 0.0, 0.0, QUARTER], [0.5, 0.5, 0.5, 0.5])
+    frame = [0.0, 0.0, 0.4, *turn[[1, 2, 3, 0]], *[0.0] * 12]
+    motion = read_robot_motion(laikago(tmp_path / "a.txt", [frame]))
+    forward = rotations.rotate(motion.qpos[0, 3:7], [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(forward, [0.0, 1.0, 0.0], atol=1e-12)
+
+
+def test_laikago_recordings(shared: Path) -> None:
+    paths = sorted((shared / "mocap/dog_keypoints/retargeted_laikago").glob("*.txt"))
+    assert len(paths) == 10
+    for path in paths:
+        motion = read_robot_motion(path)
+        up = rotations.rotate(motion.qpos[:, 3:7], [0.0, 0.0, 1.0])[:, 2]
+        assert up.min() > 0.8 and 0.3 < np.median(motion.qpos[:, 2]) < 0.5  # it stands
+    trot = read_robot_motion(shared / "mocap/dog_keypoints/retargeted_laikago/dog_trot.txt")
+    assert trot.qpos.shape == (33, 19) and trot.qpos[0, 7] == -0.13469
+    velocity = np.diff(trot.qpos[:, :3], axis=0).mean(axis=0) * trot.rate_hz
+    ahead = rotations.rotate(trot.qpos[:, 3:7], [1.0, 0.0, 0.0]).mean(axis=0)
+    assert velocity @ ahead > 0.7 * np.linalg.norm(velocity) > 0.3  # a dog trots forward
+
+
+@pytest.mark.parametrize(
+    ("frames", "duration", "message"),
+    [
+        ([], 0.01, "at least one"),
+        ([[0.0] * 18], 0.01, "frame 0 is 18 numbers, expected 19"),
+        ([[0.0] * 19, 3], 0.01, "frame 1 is int, expected 19"),
+        ([[0.0] * 18 + ["x"]], 0.01, "frame 0 holds 'x', expected numbers"),
+        ([[0.0] * 18 + [float("nan")]], 0.01, "not finite at frame 0"),
+        ([[0.0] * 19], 0.01, "root quaternion has length 0"),
+        ([[0.0] * 6 + [1.0] + [0.0] * 12], 0, "FrameDuration is 0"),
+        ([[0.0] * 6 + [1.0] + [0.0] * 12], "x", "FrameDuration is 'x'"),
+        ([[0.0] * 18 + [10**400]], 0.01, "too large"),
+    ],
+)
+def test_laikago_refusals(tmp_path: Path, frames: Any, duration: Any, message: str) -> None:
+    path = laikago(tmp_path / "a.txt", frames, duration)
+    with pytest.raises(InputError, match=message) as caught:
+        read_robot_motion(path, kind="laikago")
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_rates() -> None:
+    assert [rate_of(t) for t in (0.01667, 1 / 24, 0.0333, 0.02)] == [60.0, 24.0, 30.0, 50.0]
+    assert rate_of(0.03) == pytest.approx(33.3333, abs=1e-3)  # 33 or 34 would be 1 % off
+
+
+# --- anything at all ---
+
+
+@given(
+    st.binary(max_size=400),
+    st.sampled_from([".npz", ".csv", ".txt", ".json"]),
+    st.sampled_from(["mjlab", "unitree_csv", "laikago"]),
+)
+def test_garbage_is_refused_on_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str, kind: str) -> None:
+    path = tmp_path_factory.mktemp("garbage") / f"a{suffix}"
+    path.write_bytes(data)
+    kind_of(path)
+    with pytest.raises(InputError) as caught:
+        read_robot_motion(path, kind=kind)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255), st.booleans())
+def test_a_flipped_or_cut_archive_never_ends_in_a_traceback(
+    tmp_path_factory: pytest.TempPathFactory, place: int, value: int, cut: bool
+) -> None:
+    path = npz(tmp_path_factory.mktemp("flip") / "a.npz", **archive(joint_names=np.array(["a", "b", "c"])))
+    content = bytearray(path.read_bytes())
+    place %= len(content)
+    content[place] = value
+    path.write_bytes(content[:place] if cut else content)
+    kind_of(path)
+    try:
+        read_robot_motion(path, kind="mjlab")
+    except InputError as error:
+        assert "\n" not in str(error)

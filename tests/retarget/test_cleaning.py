@@ -1,0 +1,315 @@
+"""Cleaning: each filter finds what was put in for it, every frame is accounted for, chunks and mirrors are whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mocap_data
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet, read_motions, write_motions
+from npmp import robots
+from npmp.robots import Robot
+from retarget import retarget
+from retarget.cleaning import (
+    ERROR,
+    FEET_FAR,
+    LYING,
+    POSITION,
+    REASONS,
+    SELF_COLLISION,
+    SHORT,
+    STANDING,
+    VELOCITY,
+    Cleaned,
+    CleanOptions,
+    clean,
+    pieces,
+    summary,
+)  # fmt: skip
+from retarget.quality import Judge
+
+RATE = 50.0
+PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False, "margin_s": 0.0}
+
+
+def set_of(robot: Robot, *motions: ReferenceMotion) -> MotionSet:
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, motions, {"source": "made"})
+
+
+def reasons(cleaned: Cleaned) -> dict[str, list[tuple[float, float]]]:
+    """The stretches of each reason, rounded to frames of 0.02 s."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for entry in cleaned.dropped:
+        found.setdefault(entry.reason, []).append((round(entry.start_s, 6), round(entry.stop_s, 6)))
+    return found
+
+
+@pytest.fixture
+def walk(robot: Robot, make: SimpleNamespace) -> Array:
+    """Poses of 8 s at 0.8 m/s."""
+    return np.array(make.walking(robot, 400, 0.8))
+
+
+def test_a_good_motion_is_kept_whole(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    motion = make.motion_of(robot, walk, name="walk", contacts=np.ones((400, 4), bool), start_s=2.0)
+    cleaned = clean(set_of(robot, motion), robot, **PLAIN)
+    assert cleaned.dropped == () and cleaned.dropped_s == {}
+    (chunk,) = cleaned.motions.motions
+    for key in ("qpos", "qvel", "body_pos", "body_quat", "contacts"):
+        np.testing.assert_array_equal(getattr(chunk, key), getattr(motion, key))
+    assert (chunk.name, chunk.recording, chunk.start_s, chunk.mirror, chunk.split, chunk.weight) == (
+        "walk", "walk", 2.0, "", "", 1.0,
+    )  # fmt: skip
+    assert (cleaned.seconds_in, cleaned.seconds_kept) == (8.0, 8.0)
+    assert summary(cleaned) == "8.0 s in, 8.0 s kept; dropped: nothing"
+    assert json.loads(cleaned.motions.provenance["cleaning"])["max_chunk_s"] == 10.0
+    assert cleaned.motions.provenance["source"] == "made"
+
+
+def test_joints_beyond_their_limits(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    walk[200:205, 7] = robot.joint_upper[0] + 0.1
+    motion = make.motion_of(robot, walk)
+    motion = dataclasses.replace(motion, qvel=np.clip(motion.qvel, -1.0, 1.0))  # the jump itself is another test's
+    assert reasons(clean(set_of(robot, motion), robot, **PLAIN)) == {POSITION: [(4.0, 4.1)]}
+    wider = clean(set_of(robot, motion), robot, **PLAIN | {"margin_s": 0.1})
+    assert reasons(wider) == {POSITION: [(3.9, 4.2)]}
+    assert clean(set_of(robot, motion), robot, **PLAIN, position_limits=False).dropped == ()
+
+
+def test_joints_too_fast(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    motion = make.motion_of(robot, walk)
+    qvel = motion.qvel.copy()
+    qvel[100, 8], qvel[103, 9] = robot.velocity_limit[2] + 0.1, -robot.velocity_limit[3] - 0.1
+    motion = dataclasses.replace(motion, qvel=qvel)
+    # the two frames in between are a rest too short to be a chunk
+    expected = {VELOCITY: [(2.0, 2.02), (2.06, 2.08)], SHORT: [(2.02, 2.06)]}
+    assert reasons(clean(set_of(robot, motion), robot, **PLAIN)) == expected
+    assert reasons(clean(set_of(robot, motion), robot, **PLAIN | {"margin_s": 0.1})) == {VELOCITY: [(1.9, 2.18)]}
+    assert clean(set_of(robot, motion), robot, **PLAIN, velocity_limits=False).dropped == ()
+
+
+def test_jumps_and_platforms(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    walk[150:200, 2] += 0.3  # all feet in the air for a second
+    walk[300:303, 2] += 0.3  # a moment of flight
+    motion = make.motion_of(robot, walk)
+    assert reasons(clean(set_of(robot, motion), robot, **PLAIN)) == {FEET_FAR: [(3.0, 4.0)]}
+    assert clean(set_of(robot, motion), robot, **PLAIN, feet_far_m=None).dropped == ()
+    assert clean(set_of(robot, motion), robot, **PLAIN, feet_far_m=0.4).dropped == ()
+
+
+def test_one_foot_on_the_ground_is_no_jump(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    walk[150:200, 2:] = robot.home_qpos[2:]
+    walk[150:200, 2] += 0.12
+    walk[150:200, 9] = robot.home_qpos[9] + 0.45  # the first knee's leg is stretched down to the floor
+    motion = make.motion_of(robot, walk)
+    feet = Judge(robot).feet(motion)[150:200, :, 0, 2] - robot.foot_radius
+    assert (feet.min(axis=1) < 0.06).all() and (np.sort(feet, axis=1)[:, 1] > 0.06).all()
+    assert FEET_FAR not in reasons(clean(set_of(robot, motion), robot, **PLAIN))
+
+
+def test_far_from_the_recording(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    error = np.full(400, 0.012)
+    error[200:300] = 0.08
+    error[50] = 0.06  # one bad frame of half a second is no matter
+    motion = make.motion_of(robot, walk, frame_quality={"marker_rms_m": error})
+    ((start, stop),) = reasons(clean(set_of(robot, motion), robot, **PLAIN))[ERROR]
+    assert 3.75 <= start <= 4.0 and 6.0 <= stop <= 6.25
+    assert clean(set_of(robot, motion), robot, **PLAIN, max_error_m=None).dropped == ()
+    assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN).dropped == ()  # no figure, no filter
+
+
+def test_parts_in_each_other_and_in_the_ground(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    walk[100:150, 2] -= 0.45  # the trunk below the floor
+    cleaned = clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN)
+    assert reasons(cleaned) == {LYING: [(2.0, 3.0)]}
+    assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN, body_penetration_m=None).dropped == ()
+
+    crossed = np.array(make.walking(robot, 400, 0.8))
+    crossed[200:250, 7], crossed[200:250, 10] = -0.7, 0.7  # both fore legs inwards, through each other
+    motion = make.motion_of(robot, crossed)
+    only = PLAIN | {"velocity_limits": False, "feet_far_m": None, "position_limits": False, "body_penetration_m": None}
+    assert reasons(clean(set_of(robot, motion), robot, **only)) == {SELF_COLLISION: [(4.0, 5.0)]}
+    assert clean(set_of(robot, motion), robot, **only, self_collision_m=None).dropped == ()
+
+
+def test_standing_around_but_for_a_second(robot: Robot, make: SimpleNamespace) -> None:
+    qpos = make.walking(robot, 600, 0.8)
+    qpos[200:450] = qpos[200]  # 5 s still, 4 s to 9 s; movement is averaged over half a second
+    qpos[450:, :2] += qpos[200, :2] - qpos[450, :2]
+    motion = make.motion_of(robot, qpos)
+    ((start, stop),) = reasons(clean(set_of(robot, motion), robot, **PLAIN))[STANDING]
+    assert 5.0 <= start <= 5.3 and 8.7 <= stop <= 9.0
+    assert clean(set_of(robot, motion), robot, **PLAIN, standing_s=5.5).dropped == ()
+    assert clean(set_of(robot, motion), robot, **PLAIN, standing_s=None).dropped == ()
+    none_kept = reasons(clean(set_of(robot, motion), robot, **PLAIN, keep_standing_s=0.0))[STANDING]
+    assert 4.0 <= none_kept[0][0] <= 4.3
+
+
+def test_moving_on_the_spot_is_not_standing_around(robot: Robot, make: SimpleNamespace) -> None:
+    stepping = make.walking(robot, 400, 0.0)
+    turning = make.standing(robot, 400)
+    turning[:, 3], turning[:, 6] = np.cos(np.arange(400) / 200), np.sin(np.arange(400) / 200)  # 0.5 rad/s
+    motions = [make.motion_of(robot, stepping, name="s"), make.motion_of(robot, turning, name="t")]
+    assert clean(set_of(robot, *motions), robot, **PLAIN).dropped == ()
+
+
+def test_the_first_reason_is_given(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+    walk[150:250, 2] += 0.3
+    error = np.full(400, 0.01)
+    error[100:200] = 0.1
+    motion = make.motion_of(robot, walk, frame_quality={"marker_rms_m": error})
+    found = reasons(clean(set_of(robot, motion), robot, **PLAIN))
+    assert found[FEET_FAR] == [(3.0, 5.0)] and found[ERROR][0][1] == 3.0
+
+
+def test_pieces_are_few_and_equal() -> None:
+    assert pieces(0, 500, 500.0) == [(0, 500)]
+    assert pieces(10, 511, 500.0) == [(10, 260), (260, 511)]
+    assert pieces(0, 1, 500.0) == [(0, 1)]
+
+
+@given(start=st.integers(0, 50), frames=st.integers(1, 3000), longest=st.floats(1.0, 700.0))
+def test_pieces_cover(start: int, frames: int, longest: float) -> None:
+    found = pieces(start, start + frames, longest)
+    assert found[0][0] == start and found[-1][1] == start + frames
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+    lengths = [b - a for a, b in found]
+    assert max(lengths) <= longest and max(lengths) - min(lengths) <= 1
+    assert (len(found) - 1) * int(longest) < frames  # one fewer would not do
+
+
+def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
+    """Every frame of every recording is in one chunk or one dropped stretch."""
+    for motion in motions:
+        count = np.zeros(motion.num_frames, int)
+        for entry in cleaned.dropped:
+            if entry.recording == motion.name:
+                count[round(entry.start_s * RATE) : round(entry.stop_s * RATE)] += 1
+        for chunk in cleaned.motions.motions:
+            if chunk.recording == motion.name and not chunk.mirror:
+                first = round(chunk.start_s * RATE)
+                np.testing.assert_array_equal(chunk.qpos, motion.qpos[first : first + chunk.num_frames])
+                count[first : first + chunk.num_frames] += 1
+        assert (count == 1).all()
+    assert cleaned.seconds_in == pytest.approx(cleaned.seconds_kept + sum(cleaned.dropped_s.values()))
+
+
+@settings(max_examples=8)
+@given(
+    bad=st.lists(st.tuples(st.integers(0, 1199), st.integers(1, 60)), max_size=6),
+    shortest=st.floats(0.02, 2.0),
+    longest=st.floats(4.0, 12.0),
+    margin=st.floats(0.0, 0.5),
+)
+def test_every_frame_is_accounted_for(
+    make: SimpleNamespace, bad: list[tuple[int, int]], shortest: float, longest: float, margin: float
+) -> None:
+    robot = robots.load("anymal_b")
+    motion = make.motion_of(robot, make.walking(robot, 1200, 0.8), name="walk")
+    qvel = motion.qvel.copy()
+    for start, length in bad:
+        qvel[start : start + length, 10] = 1.1 * robot.velocity_limit[4]
+    motion = dataclasses.replace(motion, qvel=qvel)
+    options = PLAIN | {"min_chunk_s": shortest, "max_chunk_s": longest, "margin_s": margin}
+    options |= {"self_collision_m": None, "body_penetration_m": None}
+    cleaned = clean(set_of(robot, motion), robot, **options)
+    accounted(cleaned, [motion])
+    for chunk in cleaned.motions.motions:
+        assert shortest - 1e-9 <= chunk.duration_s <= longest + 1e-9
+        assert chunk.quality["velocity_violations"] == 0
+    if cleaned.motions.motions:
+        assert clean(cleaned.motions, robot, **options).dropped == ()  # clean is clean
+
+
+def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
+    rng = np.random.default_rng(0)
+    motions = [
+        make.motion_of(
+            robot, make.walking(robot, 1100, 0.5 + 0.3 * i), name=name,
+            contacts=rng.random((1100, 4)) < 0.5, frame_quality={"marker_rms_m": np.full(1100, 0.01)},
+        )
+        for i, name in enumerate(("a", "b"))
+    ]
+    cleaned = clean(set_of(robot, *motions), robot, validation=0.4)
+    ends = ("", "_lr", "_fb", "_lrfb")
+    assert cleaned.motions.names == tuple(f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends)
+    accounted(cleaned, motions)
+    judge = Judge(robot)
+    for motion in cleaned.motions.motions:
+        assert motion.num_frames in (366, 367) and motion.recording == motion.name[0]
+        assert motion.split == cleaned.motions[f"{motion.recording}_c00"].split
+        assert motion.weight == cleaned.motions[motion.name[:5]].weight
+        # the figures of a mirror are copied; found anew they are the same
+        for key, value in judge.figures(motion).items():
+            assert motion.quality[key] == pytest.approx(value, rel=1e-6, abs=1e-9), key
+    assert {m.split for m in cleaned.motions.motions} == {"train", "validation"}
+    assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == ("a_c00", "a_c00_lr", "a_c01")
+
+
+def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
+    """A folder may hold a recording and someone's mirror of it, named alike."""
+    poses = make.walking(robot, 100, 0.8)
+    motions = [make.motion_of(robot, poses, name=name) for name in ("a", "a_lr", "b")]
+    cleaned = clean(set_of(robot, *motions), robot, mirrors="left_right")
+    assert cleaned.motions.names == ("a", "a_lr_2", "a_lr", "a_lr_lr", "b", "b_lr")
+    assert [m.recording for m in cleaned.motions.motions] == ["a", "a", "a_lr", "a_lr", "b", "b"]
+
+
+def test_figures_of_the_whole_that_cannot_change_stay(robot: Robot, make: SimpleNamespace) -> None:
+    motion = make.motion_of(robot, make.walking(robot, 600, 0.8), quality={"body_scale": 0.9, "penetration_m": 7.0})
+    for chunk in clean(set_of(robot, motion), robot).motions.motions:
+        assert chunk.quality["body_scale"] == 0.9 and chunk.quality["penetration_m"] < 1.0
+
+
+def test_nothing_left(robot: Robot, make: SimpleNamespace) -> None:
+    motion = make.motion_of(robot, make.standing(robot, 40))
+    cleaned = clean(set_of(robot, motion), robot, min_chunk_s=1.0)
+    assert cleaned.motions.motions == () and reasons(cleaned) == {SHORT: [(0.0, 0.8)]}
+    assert summary(cleaned) == "0.8 s in, 0.0 s kept; dropped: too short 0.8 s"
+
+
+def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
+    motions = set_of(robot, make.motion_of(robot, make.standing(robot, 100)))
+    for options, message in (
+        ({"max_error": 1.0}, "no cleaning option 'max_error'; there are: position_limits"),
+        ({"mirrors": "up"}, "no choice of mirrors 'up'; there are: none, left_right, all"),
+        ({"max_chunk_s": 1.5}, "max_chunk_s=1.5 must be at least twice min_chunk_s=1"),
+        ({"margin_s": -1.0}, "margin_s must be at least 0; it is -1.0"),
+        ({"feet_far_m": float("nan")}, "feet_far_m must be at least 0"),
+        ({"keep_standing_s": 9.0}, "keep_standing_s=9 exceeds standing_s=3"),
+        ({"validation": 1.0}, "validation=1.0"),
+        ({"max_weight_ratio": 0.0}, "max_weight_ratio=0.0"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            clean(motions, robot, **options)
+    with pytest.raises(InputError, match="motions are of robot 'anymal_b', expected 'op3'"):
+        clean(motions, robots.load("op3"))
+    assert set(REASONS) == {POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT}
+    assert CleanOptions().mirrors == "all"
+
+
+def test_a_recording_that_sits_down_and_walks(shared: Path, robot: Robot, tmp_path: Path) -> None:
+    """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk stays."""
+    clip = mocap_data.read(shared / "mocap/dog_bvh/D1_008_KAN01_001.bvh")
+    motion = retarget(clip, robot)
+    cleaned = clean(set_of(robot, motion), robot)
+    assert 3.0 < cleaned.dropped_s[ERROR] < 7.0
+    assert cleaned.seconds_kept > 10.0
+    for chunk in cleaned.motions.motions:
+        assert chunk.quality["rms_marker_m"] < 0.03
+        assert chunk.quality["limit_violations"] == chunk.quality["velocity_violations"] == 0
+    write_motions(tmp_path / "m.h5", cleaned.motions)
+    assert read_motions(tmp_path / "m.h5").names == cleaned.motions.names

@@ -1,0 +1,48 @@
+"""Kinds of movement and medians by kind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mocap_data.motion import ReferenceMotion
+from retarget.gaits import kinds_of, medians
+
+
+def moving(speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float | None = None) -> ReferenceMotion:
+    """A root that goes straight on at `speed` [m/s] while it turns by `turn` [rad/s]; no joints, 50 Hz."""
+    time = np.arange(round(seconds * 50) + 1) / 50
+    qpos = np.zeros((len(time), 7))
+    qpos[:, 0] = speed * time
+    qpos[:, 3], qpos[:, 6] = np.cos(0.5 * turn * time), np.sin(0.5 * turn * time)
+    still = np.zeros((len(time), 1, 3))
+    quat = np.tile([1.0, 0.0, 0.0, 0.0], (len(time), 1, 1))
+    quality = {} if rms is None else {"rms_marker_m": rms}
+    return ReferenceMotion("made", qpos, np.zeros((len(time), 6)), still, quat, 50.0, quality=quality)
+
+
+@pytest.mark.parametrize(
+    ("speed", "turn", "expected"),
+    [
+        (0.1, 0.0, ("still",)),
+        (0.1, 1.0, ("still",)),  # turning on the spot without moving: no gait
+        (0.5, 0.2, ("walk",)),
+        (0.5, -0.4, ("walk", "turn")),
+        (1.0, 5.0, ("trot", "turn")),  # turned by more than half a circle
+        (2.0, 0.0, ("canter",)),
+    ],
+)
+def test_kinds(speed: float, turn: float, expected: tuple[str, ...]) -> None:
+    assert kinds_of(moving(speed, turn)) == expected
+
+
+def test_medians() -> None:
+    motions = [moving(0.5, rms=0.01), moving(0.6, 1.0, rms=0.04), moving(0.7, rms=0.02), moving(2.0)]
+    found = medians(motions, ["rms_marker_m"])
+    assert list(found) == ["walk", "canter", "turn"]
+    assert found["walk"]["motions"] == 3 and found["walk"]["rms_marker_m"] == 0.02
+    assert found["turn"]["rms_marker_m"] == 0.04
+    assert math.isnan(found["canter"]["rms_marker_m"])
+    assert found["walk"]["seconds"] == pytest.approx(3 * 101 / 50)

@@ -1,0 +1,212 @@
+"""Mirrors of motions are exact, and retargeting commutes with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import mujoco
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mocap_data
+from mocap_data import rotations
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.synthetic import dog_gait
+from npmp import robots
+from npmp.robots import Robot
+from retarget import retarget
+from retarget.mirror import FRONT_BACK_MARKERS, combinations, mirror, mirror_clip, sides, suffix
+from retarget.quality import Judge
+from retarget.skeletons import DOG, marker_positions
+
+ALL = ("left_right", "front_back", "left_right+front_back")
+CASES = [*(("anymal_b", name) for name in ALL), ("op3", "left_right")]
+
+
+def random_motion(make: SimpleNamespace, robot: Robot, seed: int = 0, frames: int = 30) -> ReferenceMotion:
+    rng = np.random.default_rng(seed)
+    return make.motion_of(
+        robot,
+        make.wandering(robot, frames, seed),
+        contacts=rng.random((frames, len(robot.foot_bodies))) < 0.5,
+        frame_quality={"marker_rms_m": rng.random(frames)},
+        recording="walk",
+        weight=1.5,
+    )
+
+
+@pytest.mark.parametrize(("name", "mirrors"), CASES)
+def test_twice_is_once_and_nothing_is_lost(make: SimpleNamespace, name: str, mirrors: str) -> None:
+    robot = robots.load(name)
+    motion = random_motion(make, robot)
+    image = mirror(motion, robot, mirrors)
+    assert (image.mirror, image.name) == (mirrors, "m" + suffix(mirrors))
+    assert (image.recording, image.weight, image.rate_hz) == ("walk", 1.5, 50.0)
+    np.testing.assert_array_equal(image.frame_quality["marker_rms_m"], motion.frame_quality["marker_rms_m"])
+    back = mirror(image, robot, mirrors, name="m")
+    assert (back.mirror, back.name) == ("", "m")
+    for key in ("qpos", "qvel", "contacts"):
+        np.testing.assert_array_equal(getattr(back, key), getattr(motion, key))
+    np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=1e-12)
+    np.testing.assert_allclose(back.body_quat, motion.body_quat, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "mirrors"), CASES)
+def test_bodies_are_the_mirrored_poses_and_the_mirror_images(make: SimpleNamespace, name: str, mirrors: str) -> None:
+    """Forward kinematics of the mirrored pose by MuJoCo; and the same from the original's bodies, reflected."""
+    robot = robots.load(name)
+    motion = random_motion(make, robot, seed=1, frames=8)
+    image = mirror(motion, robot, mirrors)
+    model = robot.model()
+    data = mujoco.MjData(model)
+    for t in range(motion.num_frames):
+        data.qpos[:] = image.qpos[t]
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(image.body_pos[t], data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(rotations.angle(image.body_quat[t], data.xquat[1:]), 0.0, atol=1e-7)
+    expected = motion.body_pos
+    for part in mirrors.split("+"):
+        symmetry = robot.symmetries[part]
+        expected = symmetry.mirror_points(expected[:, symmetry.body_permutation])
+    # OP3's head tilts about an axis that its body's origin is not on the middle of, so that its origin has no image
+    symmetric = [i for i, body in enumerate(robot.body_names) if "head" not in body]
+    np.testing.assert_allclose(image.body_pos[:, symmetric], expected[:, symmetric], atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "mirrors"), CASES)
+def test_velocities_are_those_of_the_mirrored_poses(make: SimpleNamespace, name: str, mirrors: str) -> None:
+    robot = robots.load(name)
+    image = mirror(random_motion(make, robot, seed=2), robot, mirrors)
+    model, expected = robot.model(), np.empty(robot.model().nv)
+    for t in range(1, image.num_frames):
+        mujoco.mj_differentiatePos(model, expected, 1 / image.rate_hz, image.qpos[t - 1], image.qpos[t])
+        np.testing.assert_allclose(image.qvel[t], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "mirrors"), CASES)
+def test_figures_of_a_mirror_are_those_of_the_motion(make: SimpleNamespace, name: str, mirrors: str) -> None:
+    """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the ground."""
+    robot = robots.load(name)
+    motion, judge = random_motion(make, robot, seed=7, frames=60), Judge(robot)
+    found, image = judge.figures(motion), judge.figures(mirror(motion, robot, mirrors))
+    assert found["self_collision_share"] > 0.0
+    assert image == {key: pytest.approx(value, rel=1e-9, abs=1e-12) for key, value in found.items()}
+
+
+def test_by_hand(make: SimpleNamespace, robot: Robot) -> None:
+    """ANYmal walks along x, its left fore foot standing: which feet stand in the mirrors, and which way it goes."""
+    assert robot.foot_bodies[0].startswith("LF")
+    qpos = np.tile(robot.home_qpos, (10, 1))
+    qpos[:, 0] = 1.0 + 0.02 * np.arange(10)
+    qpos[:, 1] = 0.5
+    contacts = np.zeros((10, 4), bool)
+    contacts[:, 0] = True
+    motion = make.motion_of(robot, qpos, contacts=contacts)
+    for mirrors, foot, forward, side in (
+        ("left_right", "RF", 1.0, -0.5),
+        ("front_back", "LH", -1.0, 0.5),
+        ("left_right+front_back", "RH", -1.0, -0.5),
+    ):
+        image = mirror(motion, robot, mirrors)
+        assert image.contacts is not None
+        assert [b for b, on in zip(robot.foot_bodies, image.contacts[0], strict=True) if on] == [
+            b for b in robot.foot_bodies if b.startswith(foot)
+        ]
+        np.testing.assert_allclose(image.qvel[:, 0], forward, atol=1e-12)  # backwards, as the paper's
+        np.testing.assert_allclose(image.qpos[:, :2], [[forward * x, side] for x in qpos[:, 0]], atol=1e-12)
+        np.testing.assert_allclose(rotations.rotate(image.qpos[0, 3:7], [1.0, 0.0, 0.0]), [1.0, 0.0, 0.0], atol=1e-12)
+
+
+@settings(max_examples=10)
+@given(first=st.sampled_from(ALL), second=st.sampled_from(ALL), seed=st.integers(0, 99))
+def test_mirrors_form_a_group(make: SimpleNamespace, first: str, second: str, seed: int) -> None:
+    robot = robots.load("anymal_b")
+    motion = random_motion(make, robot, seed, frames=4)
+    one_way = mirror(mirror(motion, robot, first), robot, second)
+    other_way = mirror(mirror(motion, robot, second), robot, first)
+    np.testing.assert_array_equal(one_way.qpos, other_way.qpos)
+    assert one_way.mirror == other_way.mirror
+    left = [name for name in robot.symmetries if (name in first.split("+")) != (name in second.split("+"))]
+    assert one_way.mirror == "+".join(left)
+
+
+def test_names() -> None:
+    assert combinations(robots.load("anymal_b")) == ALL
+    assert combinations(robots.load("op3")) == ("left_right",)
+    assert [suffix(name) for name in (*ALL, "")] == ["_lr", "_fb", "_lrfb", ""]
+    found = sides(["root", "lfemur", "rfemur", "lowerback", "LeftArm", "RightArm", "L_knee", "R_knee", "l_el", "r_el"])
+    assert found == {
+        "root": "root", "lfemur": "rfemur", "rfemur": "lfemur", "lowerback": "lowerback",
+        "LeftArm": "RightArm", "RightArm": "LeftArm", "L_knee": "R_knee", "R_knee": "L_knee", "l_el": "r_el", "r_el": "l_el",
+    }  # fmt: skip
+
+
+def test_what_cannot_be_mirrored(make: SimpleNamespace, robot: Robot) -> None:
+    motion = random_motion(make, robot, frames=3)
+    with pytest.raises(InputError, match="no mirror of robot 'anymal_b' 'up_down'; there are: left_right, front_back"):
+        mirror(motion, robot, "up_down")
+    with pytest.raises(InputError, match="twice"):
+        mirror(motion, robot, "left_right+left_right")
+    with pytest.raises(InputError, match="motion 'm' has 12 joints, robot 'op3' has 20"):
+        mirror(motion, robots.load("op3"), "left_right")
+    clip = Clip(np.zeros((3, 1, 3)), ("LeftArm",), 60.0)
+    with pytest.raises(InputError, match=r"mirror image of LeftArm\) 'RightArm'; there are: LeftArm"):
+        mirror_clip(clip)
+    with pytest.raises(InputError, match="normal='z' is no horizontal axis"):
+        mirror_clip(clip, [], normal="z")
+
+
+def test_mirrored_clips_are_involutions() -> None:
+    clip = dog_gait("walk", duration_s=1.0, turn_rate=0.3)
+    image = mirror_clip(clip)
+    np.testing.assert_array_equal(
+        image.positions[:, image.index("LeftHand")], clip.positions[:, clip.index("RightHand")] * [1.0, -1.0, 1.0]
+    )
+    np.testing.assert_array_equal(mirror_clip(image).positions, clip.positions)
+
+
+def as_markers(clip: Clip) -> Clip:
+    """The nine markers of a dog clip, under their own names."""
+    names = tuple(DOG.markers)
+    return dataclasses.replace(clip, positions=marker_positions(clip, DOG, names), names=names, parents=None)
+
+
+def agree(clip: Clip, robot: Robot, mirrors: str) -> None:
+    """Mirrored, then retargeted, equals retargeted, then mirrored; to 1e-6 m and rad in every frame."""
+    if mirrors == "left_right":
+        image = mirror_clip(clip)
+    else:
+        image = mirror_clip(clip, FRONT_BACK_MARKERS, normal="x")
+    there = retarget(image, robot)
+    back = mirror(retarget(clip, robot), robot, mirrors)
+    assert there.contacts is not None and back.contacts is not None
+    np.testing.assert_array_equal(there.contacts, back.contacts)
+    np.testing.assert_allclose(there.qpos[:, :3], back.qpos[:, :3], atol=1e-6)
+    np.testing.assert_allclose(rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7]), 0.0, atol=1e-6)
+    np.testing.assert_allclose(there.qpos[:, 7:], back.qpos[:, 7:], atol=1e-6)
+    np.testing.assert_allclose(there.body_pos, back.body_pos, atol=1e-6)
+    for key, value in back.quality.items():
+        if key != "jerk_rms":  # differences of the third order raise 1e-6 to 1e-1
+            assert there.quality[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+
+
+@pytest.mark.parametrize("mirrors", ["left_right", "front_back"])
+def test_retargeting_generated_motion_commutes(robot: Robot, mirrors: str) -> None:
+    clip = dog_gait("walk", duration_s=2.0, turn_rate=0.4)
+    rng = np.random.default_rng(0)
+    time = np.arange(clip.num_frames)[:, None, None] / clip.rate_hz
+    sway = np.sin(2 * np.pi * rng.uniform(0.2, 1.0, (1, len(clip.names), 3)) * time)  # so that no side is like another
+    clip = dataclasses.replace(clip, positions=clip.positions + 0.01 * sway)
+    agree(clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)
+
+
+@pytest.mark.parametrize("mirrors", ["left_right", "front_back"])
+def test_retargeting_a_recorded_walk_commutes(shared: Path, robot: Robot, mirrors: str) -> None:
+    clip = mocap_data.read(shared / "mocap/dog_bvh/D1_007_KAN01_001.bvh").crop(100, 250)
+    agree(clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)

@@ -1,0 +1,103 @@
+"""Self-collision, on a robot whose overlaps are worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.robots import Robot
+from retarget.self_collision import SelfCollision
+
+# A plank on two one-joint legs at y = +-0.1 m, capsules of radius 0.02 m and length 0.3 m that never collide in physics.
+# At hip angle -a both legs swing inwards: their tips are 0.2 - 0.6 sin(a) apart and the capsules meet there first.
+MJCF = """
+<mujoco>
+  <default><geom contype="0" conaffinity="1"/></default>
+  <worldbody>
+    <body name="plank">
+      <freejoint name="root"/>
+      <geom type="box" size="0.2 0.1 0.02"/>
+      <site name="imu"/>
+      <body name="l_leg" pos="0 0.1 0">
+        <joint name="l_hip" axis="1 0 0"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
+      </body>
+      <body name="r_leg" pos="0 -0.1 0">
+        <joint name="r_hip" axis="-1 0 0"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>
+    <position name="r_hip" joint="r_hip" kp="10" kv="1" forcerange="-5 5"/>
+  </actuator>
+</mujoco>
+"""
+YAML = """
+name: plank
+mjcf: plank.xml
+control_rate_hz: 50
+imu_site: imu
+joints:
+  l_hip: {home: HOME, lower: -1, upper: 1, velocity: 10}
+  r_hip: {home: HOME, lower: -1, upper: 1, velocity: 10}
+feet: {bodies: [l_leg, r_leg], radius: 0.02, offset: [0, 0, -0.3]}
+markers:
+  left: {body: l_leg, position: [0, 0, -0.3]}
+  right: {body: r_leg, position: [0, 0, -0.3]}
+symmetries:
+  left_right: {normal: y, swap: [[l_, r_]]}
+"""
+
+
+def plank(folder: Path, home: float = 0.0) -> Robot:
+    (folder / "plank.xml").write_text(MJCF)
+    (folder / "robot.yaml").write_text(YAML.replace("HOME", str(home)))
+    return robots.load(folder)
+
+
+def poses(height: float, *hips: float) -> np.ndarray:
+    """(T, 9): the plank level at a height, both hips at the same angle."""
+    return np.array([[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0, hip, hip] for hip in hips])
+
+
+def test_legs_meet_as_deep_as_worked_out(tmp_path: Path) -> None:
+    depth = SelfCollision(plank(tmp_path)).depth(poses(1.0, 0.0, -np.arcsin(0.25), -np.arcsin(0.3), 0.5))
+    # sin a = 0.25: tips 0.05 apart, radii 0.04 together: free. sin a = 0.3: 0.02 apart, 0.02 deep. The legs run into the
+    # plank all the time, which is what joints do.
+    np.testing.assert_allclose(depth, [0.0, 0.0, 0.02, 0.0], atol=1e-9)
+
+
+def test_what_overlaps_at_home_does_not_count(tmp_path: Path) -> None:
+    collision = SelfCollision(plank(tmp_path, home=-0.31))
+    assert collision.ignored == (("l_leg", "r_leg"),)
+    assert not collision.depth(poses(1.0, -0.31, -0.5)).any()
+
+
+def test_only_feet_may_be_near_the_floor(tmp_path: Path) -> None:
+    collision = SelfCollision(plank(tmp_path))
+    # The plank's underside is 0.02 below its middle; the feet hang 0.3 below it.
+    for height, deep in ((0.3, 0.0), (0.1, 0.0), (0.01, 0.01)):
+        itself, below = collision.depths(poses(height, 0.0))
+        np.testing.assert_allclose([itself[0], below[0]], [0.0, deep], atol=1e-9)
+
+
+def test_home_is_free_and_foreign_poses_are_refused(robot: Robot) -> None:
+    collision = SelfCollision(robot)
+    assert collision.depth(np.asarray(robot.home_qpos)[None])[0] == 0.0
+    with pytest.raises(InputError, match=r"\(3, 9\), expected \(T, 19\)"):
+        collision.depth(poses(1.0, 0.0, 0.1, 0.2))
+
+
+def test_a_leg_through_the_other_is_seen(robot: Robot) -> None:
+    """Mirrored in X, the shanks of the left legs cross where both thighs swing towards the middle."""
+    qpos = np.asarray(robot.home_qpos).copy()
+    joints = dict(zip(robot.joint_names, range(7, 19), strict=True))
+    qpos[joints["LF_HFE"]], qpos[joints["LF_KFE"]] = 1.2, -0.05
+    qpos[joints["LH_HFE"]], qpos[joints["LH_KFE"]] = -1.2, 0.05
+    assert SelfCollision(robot).depth(qpos[None])[0] > 0.01

@@ -1,0 +1,105 @@
+"""Splits by recording: nothing crosses, the share is met, and nothing but names and durations matters."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from retarget.split import TRAIN, VALIDATION, choose, recording_of, split
+
+NAMES = st.text("abcdef_0123", min_size=1, max_size=6)
+RECORDINGS = st.dictionaries(NAMES, st.floats(0.5, 100.0).map(lambda s: np.array([s])), min_size=2, max_size=25)
+
+
+def motion(name: str, recording: str, frames: int) -> ReferenceMotion:
+    qpos, quat = np.zeros((frames, 8)), np.zeros((frames, 1, 4))
+    qpos[:, 3] = quat[..., 0] = 1.0
+    return ReferenceMotion(
+        name, qpos, np.zeros((frames, 7)), np.zeros((frames, 1, 3)), quat, rate_hz=10.0, recording=recording
+    )
+
+
+@given(seconds=RECORDINGS, share=st.floats(0.01, 0.9), seed=st.integers(0, 5), order=st.randoms())
+def test_the_choice(seconds: dict[str, np.ndarray], share: float, seed: int, order: object) -> None:
+    chosen = choose(seconds, share, seed)
+    assert chosen <= set(seconds) and 1 <= len(chosen) < len(seconds)
+    shuffled = list(seconds.items())
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert choose(dict(shuffled), share, seed) == chosen  # the order of the files does not matter
+    # no single recording that is left out would have brought the sum nearer, but for the last one of all
+    goal, total = share * sum(seconds.values()), sum(seconds[name] for name in chosen)
+    rest = set(seconds) - chosen
+    if len(rest) > 1:
+        nearest = min(abs(total + seconds[name] - goal) for name in rest)
+        assert abs(total - goal) <= nearest + 1e-9
+
+
+@given(seconds=RECORDINGS, seed=st.integers(0, 5))
+def test_the_share_is_met_as_far_as_recordings_allow(seconds: dict[str, np.ndarray], seed: int) -> None:
+    goal = 0.3 * sum(seconds.values())
+    total = sum(seconds[name] for name in choose(seconds, 0.3, seed))
+    assert abs(total - goal) <= max(seconds.values())
+
+
+@given(data=st.data(), validation=st.floats(0.05, 0.5), seed=st.integers(0, 3))
+def test_chunks_and_mirrors_never_cross(data: st.DataObject, validation: float, seed: int) -> None:
+    motions = []
+    for number in range(data.draw(st.integers(2, 8))):
+        for chunk in range(data.draw(st.integers(1, 4))):
+            for mirror in ("", "_lr"):
+                frames = data.draw(st.integers(1, 30))
+                motions.append(motion(f"r{number}_c{chunk}{mirror}", f"r{number}", frames))
+    divided = split(motions, validation, seed)
+    sides = {}
+    for entry in divided:
+        assert entry.split in (TRAIN, VALIDATION)
+        assert sides.setdefault(recording_of(entry), entry.split) == entry.split
+    assert set(sides.values()) == {TRAIN, VALIDATION}
+    backwards = {entry.name: entry.split for entry in split(motions[::-1], validation, seed)}
+    assert backwards == {entry.name: entry.split for entry in divided}
+
+
+def test_many_recordings_meet_the_share_closely() -> None:
+    rng = np.random.default_rng(0)
+    seconds = {f"r{i}": np.array([s]) for i, s in enumerate(rng.uniform(5, 60, 40))}
+    for share in (0.05, 0.1, 0.25):
+        total = sum(seconds[name] for name in choose(seconds, share))
+        assert abs(total / sum(seconds.values()) - share) < 0.005
+
+
+def test_both_sides_have_all_speeds() -> None:
+    """Of two canters, four trots and thirty strolls, about a quarter of each is held out, at most one of the canters."""
+    rng = np.random.default_rng(0)
+    profile = {}
+    for i in range(36):
+        kind = 2 if i < 2 else 1 if i < 6 else 0
+        profile[f"r{i}"] = np.eye(3)[kind] * rng.uniform(20, 40) * (0.5 if kind == 2 else 1.0)
+    whole = np.sum(list(profile.values()), axis=0)
+    for seed in range(5):
+        held_out = np.sum([profile[name] for name in choose(profile, 0.25, seed)], axis=0)
+        assert abs(held_out.sum() / whole.sum() - 0.25) < 0.02
+        np.testing.assert_allclose(held_out[:2] / whole[:2], 0.25, atol=0.1)
+        assert held_out[2] < 0.7 * whole[2]
+
+
+def test_seeds_choose_differently() -> None:
+    seconds = {f"r{i}": np.array([10.0]) for i in range(20)}
+    assert len({choose(seconds, 0.2, seed) for seed in range(6)}) > 3
+
+
+def test_edges() -> None:
+    alone = motion("a", "", 30)
+    assert recording_of(alone) == "a"
+    assert [entry.split for entry in split([alone], 0.5)] == [TRAIN]  # nothing to train on is no choice
+    marked = dataclasses.replace(alone, split=VALIDATION)
+    assert [entry.split for entry in split([marked], 0.0)] == [""]
+    assert split([], 0.1) == ()
+    for share in (-0.1, 1.0, float("nan")):
+        with pytest.raises(InputError, match="share for validation"):
+            split([alone], share)

@@ -1,0 +1,115 @@
+"""Weights that flatten the histogram of speeds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from retarget.weights import flat, histogram, speeds, weigh
+
+RATE = 50.0
+
+
+def gliding(name: str, velocity: np.ndarray, **more: object) -> ReferenceMotion:
+    """A motion of a root alone at horizontal velocities (T, 2)."""
+    frames = len(velocity)
+    qpos, quat, qvel = np.zeros((frames, 8)), np.zeros((frames, 1, 4)), np.zeros((frames, 7))
+    qpos[:, 3] = quat[..., 0] = 1.0
+    qvel[:, :2] = velocity
+    return ReferenceMotion(name, qpos, qvel, np.zeros((frames, 1, 3)), quat, rate_hz=RATE, **more)
+
+
+def steady(name: str, speed: float, seconds: float, **more: object) -> ReferenceMotion:
+    return gliding(name, np.tile([0.6 * speed, -0.8 * speed], (round(seconds * RATE), 1)), **more)
+
+
+def shares(motions: tuple[ReferenceMotion, ...]) -> np.ndarray:
+    """The weighted histogram, (B,), of sum 1."""
+    seconds, _ = histogram(motions)
+    total = np.array([m.weight for m in motions]) @ seconds
+    return total / total.sum()
+
+
+def test_equal_speeds_get_equal_weights() -> None:
+    motions = weigh([steady("a", 1.0, 4.0), steady("b", 1.0, 9.0), steady("c", 1.0, 2.0)])
+    np.testing.assert_allclose([m.weight for m in motions], 1.0, atol=1e-12)
+
+
+def test_by_hand() -> None:
+    """8 s in one bin, 2 s in another: for equal shares weights of 1 : 4, whose mean over 10 s is 1: 5/8 and 5/2."""
+    np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
+    # at most 1 : 2: (8 + 2 * 2) w = 10
+    np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]]), max_ratio=2.0), [10 / 12, 20 / 12], rtol=1e-9)
+    # a bin that nobody visits asks for nothing
+    np.testing.assert_allclose(flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
+
+
+def test_a_skewed_set_comes_out_flat() -> None:
+    """Fifteen times more strolling than running: the weighted histogram varies by less than a tenth."""
+    motions = [steady(f"m{i}", 0.05 + 0.1 * i, 15.0 * 0.75**i) for i in range(10)]
+    before, after = shares(tuple(motions)), shares(weigh(motions, max_ratio=100.0))
+    assert before.max() / before.min() > 10.0
+    np.testing.assert_allclose(after, 0.1, rtol=0.1)
+
+
+def test_mixed_motions_come_out_flatter() -> None:
+    """Motions that speed up and slow down cannot be told apart bin by bin, but the whole gets flatter."""
+    rng = np.random.default_rng(0)
+    motions = []
+    for i in range(60):
+        top, time = rng.exponential(0.8), np.arange(250) / RATE
+        speed = top * (0.6 + 0.4 * np.sin(time + rng.uniform(0, 6)))
+        motions.append(gliding(f"m{i}", np.stack([speed, 0 * speed], axis=1)))
+    before, after = shares(tuple(motions)), shares(weigh(motions))
+    assert after.std() < 0.3 * before.std()
+    weight = np.array([m.weight for m in weigh(motions)])
+    assert weight.max() / weight.min() <= 30.0 + 1e-9
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(1.0, 20.0)), min_size=1, max_size=12), st.floats(1.0, 100.0))
+def test_weights_are_bounded_and_average_to_one(entries: list[tuple[float, float]], ratio: float) -> None:
+    motions = weigh([steady(f"m{i}", *entry) for i, entry in enumerate(entries)], max_ratio=ratio)
+    weight, duration = np.array([(m.weight, m.duration_s) for m in motions]).T
+    assert (weight > 0.0).all() and weight.max() / weight.min() <= ratio * (1 + 1e-9)
+    assert weight @ duration == pytest.approx(duration.sum())
+    backwards = weigh([steady(f"m{i}", *entry) for i, entry in reversed(list(enumerate(entries)))], max_ratio=ratio)
+    np.testing.assert_allclose([m.weight for m in backwards[::-1]], weight, rtol=1e-9)
+
+
+def test_faster_is_never_lighter_where_there_is_less_of_it() -> None:
+    motions = weigh([steady("stroll", 0.2, 100.0), steady("trot", 1.0, 20.0), steady("canter", 3.0, 5.0)])
+    weight = [m.weight for m in motions]
+    assert weight[0] < weight[1] < weight[2]
+
+
+def test_each_split_is_flattened_on_its_own() -> None:
+    train = [steady("a", 0.25, 50.0, split="train"), steady("b", 1.0, 10.0, split="train")]
+    validation = [steady("c", 0.25, 5.0, split="validation"), steady("d", 1.0, 5.0, split="validation")]
+    found = {m.name: m.weight for m in weigh([*train, *validation])}
+    assert found["b"] / found["a"] == pytest.approx(5.0)
+    assert found["c"] == pytest.approx(1.0) and found["d"] == pytest.approx(1.0)
+
+
+def test_a_swaying_trunk_does_not_travel() -> None:
+    """At 4 Hz, 0.5 m/s sideways to and fro, and 1 m/s forwards."""
+    time = np.arange(500) / RATE
+    motion = gliding("m", np.stack([np.ones(500), 0.5 * np.cos(8 * np.pi * time)], axis=1))
+    np.testing.assert_allclose(speeds(motion)[25:-25], 1.0, atol=0.02)
+
+
+def test_mirrors_of_a_motion_weigh_the_same() -> None:
+    motion = steady("m", 1.5, 3.0)
+    image = dataclasses.replace(motion, name="m_lr", qvel=motion.qvel * [1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    found = weigh([motion, image, steady("slow", 0.1, 30.0)])
+    assert found[0].weight == found[1].weight > found[2].weight
+
+
+def test_bad_ratio() -> None:
+    with pytest.raises(InputError, match=r"max_weight_ratio=0\.5"):
+        weigh([steady("m", 1.0, 1.0)], max_ratio=0.5)

@@ -1,0 +1,189 @@
+"""The robots' contract: what holds for the shipped ones, and which clause fails when something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+import yaml
+from robot_models import DOG_YAML, dog  # type: ignore[import-not-found]
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.robots.check import check, settles, sides, stand
+from npmp.robots.symmetry import swapped
+
+
+def load(folder: Path, mjcf: str = "", **changes: object) -> robots.Robot:
+    (folder / "dog.xml").write_text(mjcf or dog())
+    (folder / "robot.yaml").write_text(yaml.safe_dump(yaml.safe_load(DOG_YAML) | changes))
+    return robots.load(folder)
+
+
+def failing(robot: robots.Robot) -> dict[str, str]:
+    return {clause.name: clause.detail for clause in check(robot) if not clause.passed}
+
+
+def section(name: str) -> dict[str, dict]:
+    return yaml.safe_load(DOG_YAML)[name]
+
+
+def shipped() -> list[str]:
+    return [name for name in robots.names() if robots.find(name).with_name(f"{name}.xml").is_file()]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_robots_keep_it(name: str) -> None:
+    assert failing(robots.load(name)) == {}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
+    robot = load(tmp_path, dog(turned=turned))
+    clauses = check(robot)
+    assert failing(robot) == {}
+    names = ["model", "mass", "joints", "rates", "axes", "symmetry left_right", "markers", "feet", "stands", "gains"]
+    assert [clause.name for clause in clauses] == names
+
+
+@pytest.mark.parametrize(
+    ("changes", "clause", "said"),
+    [
+        ({"drives": {"kp": 2, "kd": 0.5}}, "stands", "on the floor"),
+        ({"drives": {"kp": 2e6, "kd": 0, "torque_limit": 1e9}}, "gains", ""),
+        ({"feet": {"radius": 0.03}}, "feet", ""),
+        ({"markers": {"LF_foot": None}}, "markers", "no marker is on foot 'FL_foot'"),
+        ({"markers": {"base": None}}, "markers", "a dog's recordings want base"),
+        ({"joints": {"FL_hip_joint": {"lower": -0.5}}}, "symmetry left_right", "of FL_hip_joint and FR_hip_joint by 0.3 rad"),
+        ({"joints": {"FL_thigh_joint": {"home": 0.7}}}, "symmetry left_right", "differs in the home by 0.1 rad"),
+    ],
+)
+def test_what_is_wrong_fails(tmp_path: Path, changes: dict[str, dict], clause: str, said: str) -> None:
+    content = {}
+    for name, inner in changes.items():
+        content[name] = section(name)
+        for key, value in inner.items():
+            if value is None:
+                del content[name][key]
+            elif isinstance(value, dict):
+                content[name][key] = content[name][key] | value
+            else:
+                content[name][key] = value
+    if clause == "markers":
+        content["symmetries"] = {}
+    found = failing(load(tmp_path, **content))
+    assert clause in found and said in found[clause], found
+
+
+def test_heavy_and_backwards(tmp_path: Path) -> None:
+    heavy = dog().replace('mass="6"', 'mass="600"')
+    assert "613.2" not in failing(load(tmp_path)).get("mass", "")
+    assert "607.200 kg (0.5 to 500)" in failing(load(tmp_path, heavy))["mass"]
+    markers = section("markers")
+    for name in ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"):
+        markers[name]["position"][0] *= -1
+    found = failing(load(tmp_path, dog(facing=-1.0), markers=markers))
+    assert "FL_foot" in found["axes"] and "X forward" in found["axes"]
+
+
+def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
+    """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg turns about another axis."""
+    mirror = section("symmetries")
+    with pytest.raises(InputError, match="marker 'LF_foot' has 0 mirror images"):
+        load(tmp_path, dog(shift=1e-3), symmetries=mirror)
+    mirror["left_right"]["tolerance"] = 1.1e-3
+    found = failing(load(tmp_path, dog(shift=1e-3), symmetries=mirror))
+    assert "off by at most" in found["symmetry left_right"] and "tolerance" in found["symmetry left_right"]
+    mirror["left_right"]["tolerance"] = 2.1e-3
+    robot = load(tmp_path, dog(shift=1e-3), symmetries=mirror)
+    assert failing(robot) == {} and robot.symmetries["left_right"].tolerance == 2.1e-3
+
+
+def test_standing_is_measured(tmp_path: Path) -> None:
+    """Twice the weight sinks more than half as far again."""
+    folders = [tmp_path / "light", tmp_path / "heavy"]
+    for folder in folders:
+        folder.mkdir()
+    light, heavy = load(folders[0]), load(folders[1], dog().replace('mass="6"', 'mass="19.2"'))
+    sinks = [stand(robot).sink for robot in (light, heavy)]
+    assert 0 < 1.5 * sinks[0] < sinks[1]
+    assert settles(light).passed
+
+
+def test_sides_in_names() -> None:
+    told = {
+        "LF_FOOT": (1, 1), "RH_FOOT": (-1, -1), "FL_calf": (1, 1), "FR_calf": (1, -1), "RL_foot": (-1, 1), "RR_foot": (-1, -1),
+        "left_foot": (0, 1), "footRight": (0, -1), "l_ank_roll_link": (0, 1), "front_left": (1, 1), "hindPaw": (-1, 0),
+        "calf": (0, 0), "roll": (0, 0),
+    }  # fmt: skip
+    assert {name: sides(name) for name in told} == told
+
+
+def test_swapped_names() -> None:
+    assert swapped("l_hip", "l_", "r_") == "r_hip" and swapped("hip_l", "l_", "r_") is None
+    assert swapped("l_hip", "l_*", "r_*") == "r_hip"
+    assert swapped("hip_l", "*_l", "*_r") == "hip_r" and swapped("hip_lower", "*_l", "*_r") is None
+    assert swapped("joint_left_hip", "*_left_*", "*_right_*") == "joint_right_hip"
+
+
+# --- mirrors of bodies whose frames are their makers' choice ---
+
+
+def random_qpos(rng: np.random.Generator, joints: int) -> np.ndarray:
+    quaternion = rng.normal(size=4)
+    angles = rng.uniform(-np.pi, np.pi, size=joints)
+    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), angles])
+
+
+def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
+    """Only the left thighs' frames are rolled, and the left hips' origins lie elsewhere on their axes."""
+    mjcf = dog(turned=True)
+    plain = dog()
+    for leg in ("FR", "RR"):  # right legs from the model with aligned frames
+        start, end = f'<body name="{leg}_hip"', f'name="{leg}" class="foot"/>'
+        old = mjcf[mjcf.index(start) : mjcf.index(end)]
+        mjcf = mjcf.replace(old, plain[plain.index(start) : plain.index(end)])
+    for leg, x in (("FL", 0.18), ("RL", -0.18)):
+        mjcf = mjcf.replace(f'name="{leg}_hip" pos="{x} ', f'name="{leg}_hip" pos="{x + 0.03} ')
+        mjcf = mjcf.replace(f'name="{leg}_thigh" pos="0 ', f'name="{leg}_thigh" pos="-0.03 ')
+    robot = load(tmp_path, mjcf)
+    symmetry, model = robot.symmetries["left_right"], robot.model()
+    assert np.any(symmetry.body_turns[:, 0] != 1) and np.any(symmetry.body_shifts)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        qpos = random_qpos(rng, 12)
+        data, image = mujoco.MjData(model), mujoco.MjData(model)
+        data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_kinematics(model, image)
+        positions = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
+        np.testing.assert_allclose(positions, image.xpos[1:], atol=1e-12)
+        quaternions = symmetry.mirror_body_quaternions(data.xquat[1:])
+        alignment = np.abs(np.sum(quaternions * image.xquat[1:], axis=-1))
+        np.testing.assert_allclose(alignment, 1.0, atol=1e-12)
+        again = symmetry.mirror_body_quaternions(quaternions)
+        np.testing.assert_allclose(np.abs(np.sum(again * data.xquat[1:], axis=-1)), 1.0, atol=1e-12)
+        np.testing.assert_allclose(symmetry.mirror_body_positions(positions, quaternions), data.xpos[1:], atol=1e-12)
+
+
+def test_aligned_bodies_mirror_as_before() -> None:
+    """ANYmal B's frames need no turns: the general formula and the plain one give the same bits."""
+    robot = robots.load("anymal_b")
+    rng = np.random.default_rng(1)
+    poses, places = rng.normal(size=(3, 17, 4)), rng.normal(size=(3, 17, 3))
+    for symmetry in robot.symmetries.values():
+        assert np.all(symmetry.body_turns == [1, 0, 0, 0]) and not np.any(symmetry.body_shifts)
+        plain = symmetry.mirror_quaternions(poses[:, symmetry.body_permutation])
+        np.testing.assert_array_equal(symmetry.mirror_body_quaternions(poses), plain)
+        np.testing.assert_array_equal(
+            symmetry.mirror_body_positions(places, poses), symmetry.mirror_points(places[:, symmetry.body_permutation])
+        )
+
+
+def test_checks_never_raise(tmp_path: Path) -> None:
+    robot = load(tmp_path)
+    gone = dataclasses.replace(robot, mjcf=tmp_path / "gone.xml")
+    assert [clause.name for clause in check(gone)] == ["model"] and not check(gone)[0].passed

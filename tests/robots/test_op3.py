@@ -1,0 +1,211 @@
+"""OP3: equal to the model it was made from, mirrored left to right, standing, and about as large as its links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from npmp import robots
+
+OP3 = robots.load("op3")
+MODEL = OP3.model()
+FOOT_SPHERES = tuple(f"{side}_{end}_{edge}" for side in "lr" for end in ("heel", "toe") for edge in ("inner", "outer"))
+
+
+def random_qpos(rng: np.random.Generator, joint_range: float = np.pi) -> np.ndarray:
+    """(27,) any place, any orientation, any joint angles."""
+    quaternion = rng.normal(size=4)
+    joints = rng.uniform(-joint_range, joint_range, size=20)
+    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
+
+
+def at(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    mujoco.mj_forward(model, data)
+    return data
+
+
+def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
+    matrix = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, at(model, qpos), matrix)
+    return matrix
+
+
+def with_floor(*, visuals: bool = True) -> mujoco.MjModel:
+    spec = OP3.spec(visuals=visuals)
+    spec.worldbody.add_geom(
+        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
+    )
+    return spec.compile()
+
+
+# --- against Menagerie ---
+
+
+@pytest.fixture(scope="module")
+def theirs(shared: Path) -> mujoco.MjModel:
+    path = shared / "robots" / "menagerie" / "robotis_op3" / "op3.xml"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    return mujoco.MjModel.from_xml_path(str(path))
+
+
+def test_names_are_menageries(theirs: mujoco.MjModel) -> None:
+    assert OP3.body_names == tuple(theirs.body(i).name for i in range(1, theirs.nbody))
+    assert OP3.joint_names == tuple(theirs.joint(i).name for i in range(1, theirs.njnt))
+    assert [f"{name}_act" for name in OP3.joint_names] == [theirs.actuator(i).name for i in range(theirs.nu)]
+
+
+def test_kinematics_and_inertia_are_menageries(theirs: mujoco.MjModel) -> None:
+    assert MODEL.body_mass.sum() == pytest.approx(theirs.body_mass.sum(), rel=1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        qpos = random_qpos(rng)
+        ours, others = at(MODEL, qpos), at(theirs, qpos)
+        np.testing.assert_allclose(ours.xpos, others.xpos, atol=1e-9)
+        np.testing.assert_allclose(ours.xmat, others.xmat, atol=1e-9)
+        matrix = inertia_matrix(theirs, qpos)
+        scale = np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))  # |M_ij| <= sqrt(M_ii M_jj)
+        assert np.max(np.abs(inertia_matrix(MODEL, qpos) - matrix) / scale) < 1e-9
+
+
+def test_sole_is_menageries(theirs: mujoco.MjModel) -> None:
+    """Their sole: two crossed boxes. Ours: the corners' spheres reach its length and width and its plane."""
+    for side, foot in (("l", 0), ("r", 1)):
+        body = theirs.body(f"{side}_ank_roll_link").id
+        box = theirs.geom_type == mujoco.mjtGeom.mjGEOM_BOX
+        boxes = np.flatnonzero((theirs.geom_bodyid == body) & box).tolist()
+        assert len(boxes) == 2
+        lowest = min(theirs.geom_pos[g, 2] - theirs.geom_size[g, 2] for g in boxes)
+        points = OP3.foot_points[foot]
+        np.testing.assert_allclose(points[:, 2] - OP3.foot_radius, lowest, atol=1e-12)
+        for axis in (0, 1):
+            low = min(theirs.geom_pos[g, axis] - theirs.geom_size[g, axis] for g in boxes)
+            high = max(theirs.geom_pos[g, axis] + theirs.geom_size[g, axis] for g in boxes)
+            assert points[:, axis].min() - OP3.foot_radius == pytest.approx(low, abs=1e-3)
+            assert points[:, axis].max() + OP3.foot_radius == pytest.approx(high, abs=1e-3)
+
+
+# --- figures ---
+
+
+def test_servo() -> None:
+    """The identified servo: 21.1 Nm/rad, 4.1 Nm; damping, armature and friction in the joint."""
+    np.testing.assert_allclose(OP3.kp, 21.1)
+    np.testing.assert_allclose(OP3.torque_limit, 4.1)
+    np.testing.assert_allclose(MODEL.dof_damping[6:], 1.084)
+    np.testing.assert_allclose(MODEL.dof_armature[6:], 0.045)
+    np.testing.assert_allclose(MODEL.dof_frictionloss[6:], 0.03)
+    np.testing.assert_array_equal(MODEL.dof_damping[:6], 0)  # the root moves freely
+    assert not MODEL.actuator_ctrllimited.any()
+    assert MODEL.body_mass.sum() == pytest.approx(3.147, abs=1e-3)
+
+
+def test_rates_and_speed() -> None:
+    assert OP3.physics_rate_hz == pytest.approx(200)
+    assert OP3.substeps == 6
+    # XM430-W350 at 12 V without load: 46 rpm
+    np.testing.assert_allclose(OP3.velocity_limit, 46 * 2 * np.pi / 60, rtol=0.01)
+
+
+def test_home_height_by_hand() -> None:
+    """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles 0.0305 below the ankles."""
+    expected = (0.11015 + 0.11) * np.cos(0.35) + 0.0285 + 0.0305
+    assert OP3.home_qpos[2] == pytest.approx(expected, abs=1e-9)
+
+
+def test_home_soles_are_level_and_under_the_centre_of_mass() -> None:
+    data = at(MODEL, OP3.home_qpos)
+    spheres = np.array([data.geom(name).xpos for name in FOOT_SPHERES])
+    np.testing.assert_allclose(spheres[:, 2], OP3.foot_radius, atol=1e-12)
+    middle = data.subtree_com[1, :2]
+    low, high = spheres[:, :2].min(axis=0) + 0.02, spheres[:, :2].max(axis=0) - 0.02
+    assert (low < middle).all() and (middle < high).all()
+
+
+def test_foot_points_are_the_spheres() -> None:
+    data = at(MODEL, random_qpos(np.random.default_rng(1)))
+    for foot, points in zip(OP3.foot_bodies, OP3.foot_points, strict=True):
+        body = data.body(foot)
+        stated = body.xpos + points @ body.xmat.reshape(3, 3).T
+        spheres = np.array([data.geom(name).xpos for name in FOOT_SPHERES if name[0] == foot[0]])
+        np.testing.assert_allclose(stated, spheres, atol=1e-12)
+        assert all(MODEL.geom(name).size[0] == OP3.foot_radius for name in FOOT_SPHERES)
+
+
+@pytest.mark.parametrize("visuals", [True, False])
+def test_stands_for_two_seconds(visuals: bool) -> None:
+    model = with_floor(visuals=visuals)
+    data = mujoco.MjData(model)
+    data.qpos[:] = OP3.home_qpos
+    data.ctrl[:] = OP3.home_joints
+    mujoco.mj_step(model, data, 400)
+    assert data.qpos[2] > 0.97 * OP3.home_qpos[2]
+    assert data.qpos[3] > 0.999  # level, and not turned
+    assert np.linalg.norm(data.qpos[:2]) < 0.015
+    assert {model.geom(contact.geom2).name for contact in data.contact} == set(FOOT_SPHERES)
+
+
+def test_robot_geoms_collide_with_the_floor_only() -> None:
+    qpos = OP3.home_qpos.copy()
+    qpos[7 + OP3.joint_names.index("l_hip_roll")] = 0.5  # one leg into the other
+    assert at(MODEL, qpos).ncon == 0
+    qpos[2] = 0.0
+    assert at(with_floor(), qpos).ncon > 4
+
+
+# --- mirror ---
+
+
+def test_mirror_changes_every_sign_but_the_nod() -> None:
+    symmetry = OP3.symmetries["left_right"]
+    expected = [1.0 if name == "head_tilt" else -1.0 for name in OP3.joint_names]
+    np.testing.assert_array_equal(symmetry.joint_sign, expected)
+    images = symmetry.mirror_joints([OP3.joint_lower, OP3.joint_upper])
+    np.testing.assert_array_equal(images.min(axis=0), OP3.joint_lower)
+    np.testing.assert_array_equal(images.max(axis=0), OP3.joint_upper)
+    np.testing.assert_allclose(symmetry.mirror_qpos(OP3.home_qpos), OP3.home_qpos, atol=1e-15)
+
+
+def test_mirrored_pose_has_mirrored_kinematics() -> None:
+    """Of all bodies but the head, whose frame sits beside the middle plane; its orientation mirrors too."""
+    symmetry = OP3.symmetries["left_right"]
+    reflection = np.diag(symmetry.reflection)
+    rng = np.random.default_rng(6)
+    head = OP3.body_names.index("head_tilt_link")
+    rest = [i for i in range(len(OP3.body_names)) if i != head]
+    for _ in range(50):
+        qpos = random_qpos(rng)
+        data, image = at(MODEL, qpos), at(MODEL, symmetry.mirror_qpos(qpos))
+        permuted = 1 + symmetry.body_permutation
+        expected = symmetry.mirror_points(data.xpos[permuted])
+        np.testing.assert_allclose(image.xpos[1:][rest], expected[rest], atol=1e-9)
+        turned = reflection @ data.xmat[permuted].reshape(-1, 3, 3) @ reflection
+        np.testing.assert_allclose(image.xmat[1:].reshape(-1, 3, 3), turned, atol=1e-9)
+
+
+# --- markers ---
+
+
+def test_hips_and_ankles_are_where_axes_meet() -> None:
+    """No hip joint moves the hip's marker, no ankle joint the ankle's; knee markers lie on the knee's axis."""
+    rng = np.random.default_rng(9)
+    for _ in range(10):
+        data = at(MODEL, random_qpos(rng))
+        for side in "lr":
+            for marker, joints in (
+                ("hip", ("hip_yaw", "hip_roll", "hip_pitch")),
+                ("knee", ("knee",)),
+                ("foot", ("ank_pitch", "ank_roll")),
+            ):
+                entry = OP3.markers[f"{side.upper()}_{marker}"]
+                body = data.body(entry.body)
+                point = body.xpos + body.xmat.reshape(3, 3) @ entry.position
+                for name in joints:
+                    joint = data.joint(f"{side}_{name}")
+                    # the yaw axis passes 0.1 mm behind the other two, so at a half turn 0.2 mm
+                    np.testing.assert_allclose(np.cross(point - joint.xanchor, joint.xaxis), 0, atol=2.1e-4)

@@ -1,0 +1,171 @@
+"""Proposals of a robot.yaml: what is found in a model, what is guessed and said to be, and that the result works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from robot_models import dog, person  # type: ignore[import-not-found]
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.robots.check import HUMANOID_MARKERS, QUADRUPED_MARKERS
+from npmp.robots.proposal import Proposal, propose
+
+
+def proposal(folder: Path, mjcf: str) -> Proposal:
+    (folder / "model.xml").write_text(mjcf)
+    return propose(folder / "model.xml")
+
+
+def content(found: Proposal) -> dict:
+    return yaml.safe_load(found.text)
+
+
+def guessed(found: Proposal) -> set[str]:
+    return {finding.topic for finding in found.findings if finding.guessed}
+
+
+def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
+    found = proposal(tmp_path, dog())
+    text = content(found)
+    assert found.name == text["name"] == "dog_1"
+    assert all(check.passed for check in found.checks), found.checks
+    assert text["imu_site"] == "imu" and text["control_rate_hz"] == 50
+    assert text["feet"]["bodies"] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"] and text["feet"]["radius"] == 0.02
+    assert text["feet"]["at"]["RR_foot"] == {"body": "RR_calf", "position": [0, 0, -0.2]}
+    assert set(text["markers"]) == set(QUADRUPED_MARKERS)
+    # where the axes of hip (along X at y = 0.05) and thigh (along Y at x = 0.18) meet
+    assert text["markers"]["LF_shoulder"] == {"body": "trunk", "position": [0.18, 0.05, 0]}
+    assert text["markers"]["base"]["position"] == [0, 0, 0]
+    assert text["markers"]["RH_foot"] == {"body": "RR_foot", "position": [0, 0, 0]}
+    assert text["joints"]["RL_calf_joint"] == {"home": -1.6, "lower": -2.7, "upper": -0.8, "velocity": 15}
+    assert text["symmetries"] == {"left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}}
+    assert text["drives"]["torque_limit"] == "model"
+    # motors have no gains, the speed is nobody's; names, feet, home, limits and the torque stand in the model
+    assert guessed(found) == {"rates", "speed limits", "markers", "kp", "kd"}
+    for line in found.text.splitlines():
+        if line.strip().startswith(("kp:", "kd:", "control_rate_hz:", "LF_shoulder:")):
+            assert "# guessed: " in line, line
+
+
+def test_the_text_is_the_robot(tmp_path: Path) -> None:
+    """Written down and loaded, it is the robot that was checked."""
+    found = proposal(tmp_path, dog(turned=True))
+    (tmp_path / "robot.yaml").write_text(found.text)
+    loaded = robots.load(tmp_path)
+    assert loaded.model_sha256 == found.robot.model_sha256 and loaded.joint_names == found.robot.joint_names
+    for field in ("home_qpos", "kp", "kd", "torque_limit", "joint_lower", "joint_upper", "foot_points"):
+        np.testing.assert_array_equal(getattr(loaded, field), getattr(found.robot, field))
+    assert {name: marker.body for name, marker in loaded.markers.items()} == {
+        name: marker.body for name, marker in found.robot.markers.items()
+    }
+
+
+def test_the_models_own_gains(tmp_path: Path) -> None:
+    found = proposal(tmp_path, dog(actuators="position"))
+    assert content(found)["drives"] == {"kp": "model", "kd": "model", "torque_limit": "model"}
+    assert guessed(found) == {"rates", "speed limits", "markers"}
+
+
+def test_a_stance_is_searched_where_there_is_no_keyframe(tmp_path: Path) -> None:
+    """Without keyframe, limits and actuators: knees bent, feet under the hips, legs at nine tenths of their length."""
+    found = proposal(tmp_path, dog(key=False, ranges=False, actuators="none"))
+    assert all(check.passed for check in found.checks), found.checks
+    assert {"home", "limits", "kp", "kd", "torque limits"} <= guessed(found)
+    joints = content(found)["joints"]
+    for leg in ("FL", "FR", "RL", "RR"):
+        assert joints[f"{leg}_hip_joint"]["home"] == 0
+        thigh, knee = joints[f"{leg}_thigh_joint"]["home"], joints[f"{leg}_calf_joint"]["home"]
+        # thigh and calf are equally long, so the foot is under the hip where the knee bends twice as far as the thigh
+        assert knee == pytest.approx(-2 * thigh, abs=0.02)
+        # the hip stands above the lowest point, 0.4 m and the sole's radius at full stretch
+        assert 0.4 * np.cos(thigh) + 0.02 == pytest.approx(0.9 * 0.42, abs=0.01)
+        # front knees point back, hind knees forward, as a dog's
+        assert np.sign(knee) == (-1 if leg[0] == "F" else 1)
+    assert set(content(found)["symmetries"]) == {"left_right", "front_back"}
+
+
+def test_a_person_in_degrees(tmp_path: Path) -> None:
+    found = proposal(tmp_path, person())
+    assert all(check.passed for check in found.checks), found.checks
+    text = content(found)
+    assert set(HUMANOID_MARKERS) | {"L_toe", "R_heel", "L_elbow", "R_hand"} <= set(text["markers"])
+    assert text["markers"]["L_hip"] == {"body": "pelvis", "position": [0, 0.1, -0.05]}
+    assert text["markers"]["L_knee"] == {"body": "left_shin", "position": [0, 0, 0]}
+    assert text["markers"]["L_foot"] == {"body": "left_foot", "position": [0, 0, 0]}
+    assert text["markers"]["chest"] == {"body": "torso", "position": [0, 0, 0.25]}
+    assert text["markers"]["R_elbow"]["body"] == "right_forearm" and text["markers"]["R_shoulder"]["body"] == "torso"
+    # box of 0.2 x 0.08 m, 0.015 half high, at (0.03, 0, -0.06): corners 5 mm inside, centres 5 mm above its underside
+    assert text["feet"]["bodies"] == ["left_foot", "right_foot"] and text["feet"]["radius"] == 0.005
+    expected = {(x, y, -0.07) for x in (-0.065, 0.125) for y in (-0.035, 0.035)}
+    assert {tuple(point) for point in text["feet"]["points"]["left_foot"]} == expected
+    assert text["feet"]["offset"] == [0.03, 0, -0.07]
+    assert text["joints"]["left_knee"]["lower"] == 0 and text["joints"]["left_knee"]["upper"] == pytest.approx(2.268928)
+    assert text["symmetries"]["left_right"]["swap"] == [["left_", "right_"]]
+    knees = text["joints"]["left_knee"]["home"], text["joints"]["right_knee"]["home"]
+    assert knees[0] == knees[1] > 0.2
+
+
+def test_suffixes_and_camel_case_are_names_of_sides_too(tmp_path: Path) -> None:
+    swapped = person()
+    parts = "shoulder_pitch shoulder_roll elbow hip_yaw hip_roll hip_pitch knee ankle_pitch ankle_roll"
+    for part in parts.split():
+        for side in ("left", "right"):
+            swapped = swapped.replace(f'"{side}_{part}"', f'"{part}_{side}"')
+    text = content(proposal(tmp_path, swapped))
+    assert sorted(text["symmetries"]["left_right"]["swap"]) == [["*_left", "*_right"], ["left_", "right_"]]
+    camel = person().replace('"left_', '"Left').replace('"right_', '"Right')
+    assert content(proposal(tmp_path, camel))["symmetries"]["left_right"]["swap"] == [["Left", "Right"]]
+
+
+def test_nearly_symmetric_models_get_a_tolerance(tmp_path: Path) -> None:
+    found = proposal(tmp_path, dog(shift=1e-3))
+    mirror = content(found)["symmetries"]["left_right"]
+    assert mirror["tolerance"] == 3e-3
+    assert any("within 3 mm only" in finding.value for finding in found.findings)
+    assert all(check.passed for check in found.checks), found.checks
+
+
+@pytest.mark.parametrize(
+    ("mjcf", "expected"),
+    [
+        (dog(facing=-1.0), "faces -X of its base frame; X is expected"),
+        ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "no joints to drive"),
+        ("<mujoco><worldbody/></mujoco>", "no body, so no robot"),
+        ("<mujoco>", "not a valid MJCF"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_proposed_is_said(tmp_path: Path, mjcf: str, expected: str) -> None:
+    with pytest.raises(InputError) as error:
+        proposal(tmp_path, mjcf)
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def test_menageries_anymal_c(shared: Path) -> None:
+    """The shipped robot.yaml's names, feet and markers are found again."""
+    folder = shared / "robots" / "menagerie" / "anybotics_anymal_c"
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    found = propose(folder / "anymal_c.xml")
+    assert all(check.passed for check in found.checks), found.checks
+    text, ours = content(found), yaml.safe_load(robots.find("anymal_c").read_text())
+    assert text["feet"]["bodies"] == ours["feet"]["bodies"]
+    for foot, entry in ours["feet"]["at"].items():
+        assert text["feet"]["at"][foot]["body"] == entry["body"]
+        np.testing.assert_allclose(text["feet"]["at"][foot]["position"], entry["position"], atol=2e-6)
+    for name, marker in ours["markers"].items():
+        assert text["markers"][name]["body"] == marker["body"]
+        np.testing.assert_allclose(text["markers"][name]["position"], marker["position"], atol=2e-6)
+    assert text["symmetries"].keys() == ours["symmetries"].keys()
+
+
+def test_menageries_op3(shared: Path) -> None:
+    path = shared / "robots" / "menagerie" / "robotis_op3" / "op3.xml"
+    if not path.is_file():
+        pytest.skip(f"needs {path}")
+    found = propose(path)
+    assert all(check.passed for check in found.checks), found.checks
+    assert content(found)["feet"]["bodies"] == ["l_ank_roll_link", "r_ank_roll_link"]
