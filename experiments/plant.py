@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.typed import build
@@ -11,8 +13,7 @@ from npmp.skill import SkillModule
 
 def plant_of(randomization: DictConfig | None, hold: str) -> PlantConfig:
     """None is no randomization. Raises InputError for values out of range or an unknown hold."""
-    values = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
-    assert isinstance(values, dict)  # a config group is a mapping
+    values: Any = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
     return build(PlantConfig, {**values, "hold": hold}, at="randomization")
 
 

@@ -28,7 +28,7 @@ def wander(skill: SkillModule, env: ImitationEnv, latents: str, *, seconds: floa
     """Let every robot of the environment follow random latents from a random frame of the reference until it falls.
 
     Args:
-      latents: "prior": the AR(1) process of eq. 5; "white": independent standard normal at every step, which has the same variance.
+      latents: "prior": the AR(1) process of eq. 5; "white": independent standard normals at every step, of the same variance.
       seconds: at most.
 
     A robot has fallen when it lies or tips over by more than 60 degrees (`ImitationEnv.fallen`).

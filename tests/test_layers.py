@@ -21,7 +21,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.geometry": (),
     "npmp.ranges": (),
     "retarget": ("mocap_data", "npmp.robots"),
-    "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry"),
+    "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges"),
     "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
     "npmp.nets": ("mocap_data", "npmp.geometry"),
     "npmp.rl": ("mocap_data", "npmp.nets", "npmp.checkpoint"),
@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.checkpoint": ("mocap_data",),
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
+    "npmp.wander": ("npmp.nets", "npmp.envs", "npmp.skill"),
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),

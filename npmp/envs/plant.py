@@ -12,7 +12,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from npmp.envs.sensing import SensorConfig, Sensing
+from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
 from npmp.robots import Robot
 from npmp.sim import BatchSim
@@ -173,5 +173,5 @@ class PlantEnv:
         return len(self.home)
 
     def observe(self) -> Tensor:
-        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`: a new draw of noise and delay at each call."""
+        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay anew."""
         return self.plant.observe(self.generator)

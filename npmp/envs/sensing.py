@@ -21,8 +21,8 @@ from npmp.envs.state import GRAVITY, RobotState
 class SensorConfig:
     """Noise and delay of the decoder's observations; by default none. Raises ValueError for values out of range.
 
-    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and shared by all
-    sensors.
+    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and shared by
+    all sensors.
     """
 
     delay_s: tuple[float, float] = (0.0, 0.0)  # [s]

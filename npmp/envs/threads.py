@@ -14,7 +14,9 @@ _WORTH_IT = 2048
 
 
 class _Many(Protocol):
-    num_envs: int
+    @property
+    def num_envs(self) -> int:
+        """Robots simulated at once."""
 
 
 Env = TypeVar("Env", bound=_Many)

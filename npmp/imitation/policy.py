@@ -58,8 +58,8 @@ class ImitationPolicy(nn.Module):
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts from the fresh state.
 
-        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the AR(1) prior given
-          the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
+        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the AR(1)
+          prior given the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
         """
         skill, means, divergence = self.skill, [], []
         hidden, cell, z = state

@@ -15,7 +15,13 @@ from npmp.envs.features import ReferenceFeatures, encoder_context, proprioceptio
 from npmp.envs.imitation import ImitationEnv
 from npmp.envs.rewards import REWARD_TERMS
 from npmp.envs.state import RobotState
-from npmp.imitation.policy import CriticInput, ImitationCritic, ImitationPolicy, ImitationPolicyInput, ImitationPolicyState
+from npmp.imitation.policy import (
+    CriticInput,
+    ImitationCritic,
+    ImitationPolicy,
+    ImitationPolicyInput,
+    ImitationPolicyState,
+)
 from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rl.tree import stack_trees
@@ -48,8 +54,9 @@ class MOVMPOConfig:
 class MOVMPOTrainer:
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of all robots and
-    the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its own; their sum is only reported.
+    The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of all robots
+    and the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its own; their sum is only
+    reported.
     """
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0, horizon: int = 5):
@@ -63,7 +70,9 @@ class MOVMPOTrainer:
         """
         self.env, self.config = env, config
         if config.learner.objectives != tuple(env.objectives):
-            raise InputError(f"the task's objectives are {list(env.objectives)}, the algorithm's {list(config.learner.objectives)}")
+            raise InputError(
+                f"the task's objectives are {list(env.objectives)}, the algorithm's {list(config.learner.objectives)}"
+            )
         torch.manual_seed(seed)  # the networks' initial weights
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.features = ReferenceFeatures(env.robot, env.reference, horizon)

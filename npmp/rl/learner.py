@@ -25,14 +25,16 @@ class Policy(Protocol):
     """What the learner calls on a policy, beyond what every nn.Module has.
 
     Calling it unrolls over time: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean [T, B, A],
-    std [T, B, A] (positive), state after the last step, and, where it has one, a penalty per step [T, B] of its own, such as the KL
-    of its latents to their prior. It holds no hidden state of its own.
+    std [T, B, A] (positive), state after the last step, and, where it has one, a penalty per step [T, B] of its own, such as
+    the KL of its latents to their prior. It holds no hidden state of its own.
     """
 
     def initial_state(self, n: int) -> Tree:
         """The recurrent state of n fresh episodes, a tree [n, ...]."""
 
-    def __call__(self, observations: Tree, state: Tree, resets: Tensor) -> tuple[Tensor, Tensor, Tree] | tuple[Tensor, Tensor, Tree, Tensor]:
+    def __call__(
+        self, observations: Tree, state: Tree, resets: Tensor
+    ) -> tuple[Tensor, Tensor, Tree] | tuple[Tensor, Tensor, Tree, Tensor]:
         """mean, std, state, or mean, std, state, penalty."""
 
 

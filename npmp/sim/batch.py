@@ -60,9 +60,9 @@ class BatchSim:
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
         """One control step of every simulation. ctrl (n, nu): joint targets [rad] for position actuators.
 
-        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which they reach with
-        the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period). None: `ctrl` holds for
-        the whole step (zero-order hold).
+        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which they reach
+        with the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period). None: `ctrl` holds
+        for the whole step (zero-order hold).
         """
         if previous is None:
             self._ctrl.copy_(ctrl)

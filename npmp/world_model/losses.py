@@ -124,8 +124,8 @@ def imagine(
 ) -> Imagined:
     """Roll the policy out in the world model from replayed moments, differentiably.
 
-    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays what it is at the
-    start.
+    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays what it is
+    at the start.
 
     Args:
       reference_at: global frame indices (n,) -> ReferenceFrames.

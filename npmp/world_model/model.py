@@ -52,7 +52,7 @@ class WorldModel(nn.Module):
         )
 
     def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
-        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None where 0 wide."""
+        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None if 0 wide."""
         if physics is None:
             physics = setpoint[..., :0]
         return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt)

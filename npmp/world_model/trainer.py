@@ -214,8 +214,8 @@ class WorldModelTrainer:
         start = start._replace(physics=self.env.plant.without_push(start.physics))
         self.model.requires_grad_(False)
         imagined = imagine(
-            self.skill, self.model, self.env.plant.sensing, self.features, self.env.reference.at, start, horizon, c.discount, c.weights,
-            self.generator,
+            self.skill, self.model, self.env.plant.sensing, self.features, self.env.reference.at, start, horizon,
+            c.discount, c.weights, self.generator,
         )  # fmt: skip
         loss = imagined.tracking + beta * imagined.kl
         self.policy_optimizer.zero_grad(set_to_none=True)

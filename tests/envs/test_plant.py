@@ -12,7 +12,7 @@ from mocap_data.store import MotionSet
 from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
 from npmp.envs.features import proprioception
 from npmp.envs.plant import PlantConfig
-from npmp.envs.sensing import SensorConfig, Sensing
+from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 

@@ -15,7 +15,7 @@ from npmp.envs.features import ReferenceFeatures, encoder_context, proprioceptio
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.rewards import tracking_error
-from npmp.envs.sensing import SensorConfig, Sensing
+from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
@@ -86,8 +86,9 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
 
     skill: Any = SimpleNamespace(encode=encode, decode=decode, alpha=0.95)
     result = imagine(
-        skill, model, ideal(env.home), features, reference_at, begin, steps, 1.0, TrackingWeights(), torch.Generator().manual_seed(0)  # type: ignore[arg-type]
-    )
+        skill, model, ideal(env.home), features, reference_at, begin, steps, 1.0, TrackingWeights(),  # type: ignore[arg-type]
+        torch.Generator().manual_seed(0),
+    )  # fmt: skip
     for t in range(steps):
         for name in ("context", "proprioception", "state", "error"):
             torch.testing.assert_close(imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}")
@@ -168,7 +169,8 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     )
     features = ReferenceFeatures(robot, Reference(robot, motions))
     model: Any = Model()
-    result = imagine(skill, model, ideal(), features, reference_at, start, 3, 0.5, TrackingWeights(), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    result = imagine(skill, model, ideal(), features, reference_at, start, 3, 0.5, TrackingWeights(), generator)
     assert asked == [[6, 10], [7, 10], [8, 10]]
     torch.testing.assert_close(result.tracking, torch.tensor((1.75 * 1.0 + 2.0) / 2.75))
     torch.testing.assert_close(result.kl, torch.tensor((1.75 * 0.5 + 2.0) / 2.75))

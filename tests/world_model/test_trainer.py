@@ -109,8 +109,8 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     @torch.no_grad()
     def loss() -> float:
         return imagine(
-            trainer.skill, trainer.model, trainer.env.plant.sensing, trainer.features, trainer.env.reference.at, fixed, 4, 0.97, config.weights,
-            torch.Generator().manual_seed(0),
+            trainer.skill, trainer.model, trainer.env.plant.sensing, trainer.features, trainer.env.reference.at, fixed, 4,
+            0.97, config.weights, torch.Generator().manual_seed(0),
         ).tracking.item()  # fmt: skip
 
     before = loss()
