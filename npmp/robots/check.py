@@ -60,6 +60,7 @@ def quiet() -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
+@quiet()
 def check(robot: Robot) -> tuple[Check, ...]:
     """All clauses for a robot that loads. Nothing is raised for a robot that fails one."""
     try:

@@ -161,7 +161,7 @@ def _own_folders() -> list[Path]:
 
 
 _REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_FOREIGN = ("physics_rate_hz", "solver", "imu")  # only with `drives`: a model of one's own says these itself
+_FOREIGN = ("physics_rate_hz", "solver", "imu", "drop_missing")  # only with `drives`: a model of one's own says these itself
 
 
 def _content(path: Path) -> Any:

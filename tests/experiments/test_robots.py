@@ -53,7 +53,7 @@ def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def robots_verb(action: str, target: str | None = None, **settings: object) -> int:
     """The verb without Hydra, which takes most of a command's time."""
-    config = {"action": action, "target": target, "name": None, "replace": False} | settings
+    config = {"action": action, "target": target, "name": None, "replace": False, "drop_missing": False} | settings
     return verb.run(OmegaConf.create(config), Run("robots", None, 0, "cpu", 1))
 
 
