@@ -116,20 +116,19 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
 
 
 _EDIT = {
-    "gains": "drives",
-    "stands": "drives, and home of joints",
-    "feet": "feet, and home of joints",
-    "joints": "joints",
-    "markers": "markers",
-    "rates": "control_rate_hz and physics_rate_hz",
+    "gains": ("drives",),
+    "stands": ("drives", "the joints' home"),
+    "feet": ("feet", "the joints' home"),
+    "joints": ("joints",),
+    "markers": ("markers",),
+    "rates": ("control_rate_hz", "physics_rate_hz"),
 }  # check -> what of robot.yaml answers for it
 
 
 def _what_to_edit(failed: Sequence[str]) -> str:
     """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    parts = list(dict.fromkeys(_EDIT.get(name, "symmetries" if name.startswith("symmetry") else "") for name in failed))
-    said = [part for part in parts if part]
-    return f"edit there {'; '.join(said)}" if said else "the model itself must be changed"
+    said = dict.fromkeys(part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry")))
+    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
 
 
 def _models_in(folder: Path) -> str:

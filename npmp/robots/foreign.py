@@ -180,13 +180,11 @@ def _read_drives(
     keys = ("kp", "kd", "torque_limit")
     optional = (*keys, "armature")
     entry = dict.fromkeys(keys, "model") if value == "model" else fields(value, where, required=(), optional=optional)
-    return {
-        joint: Drive(
-            *(_read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys),
-            _read_armature(entry.get("armature", "model"), joint, joints, where),
-        )
-        for joint in joints
-    }
+    drives = {}
+    for joint in joints:
+        kp, kd, limit = (_read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys)
+        drives[joint] = Drive(kp, kd, limit, _read_armature(entry.get("armature", "model"), joint, joints, where))
+    return drives
 
 
 def _read_armature(value: Any, joint: str, joints: Sequence[str], where: str) -> float | None:
@@ -405,6 +403,8 @@ def _keep_one_robot(spec: mujoco.MjSpec, mjcf: Path) -> None:
     _delete(spec, [body for body in trees if body is not root])
     _delete(spec, world.geoms)
     _delete(spec, world.sites)
+    below = [joint for joint in spec.joints if joint.type == _FREE and joint.parent.name != root.name]
+    _delete(spec, below)  # a URDF's floating joint may follow a link without mass; that link is free then
     joint = next((joint for joint in root.joints if joint.type == _FREE), None) or root.add_freejoint()
     for other in spec.joints:
         if other.name == ROOT_JOINT and other.type != _FREE:

@@ -129,7 +129,11 @@ def find(robot: str | Path) -> Path:
             return folder / robot / "robot.yaml"
     path = Path(robot).expanduser()
     if path.is_dir():
+        if not (path / "robot.yaml").is_file():
+            raise InputError(f"no robot.yaml in folder '{robot}'; npmp robots add MODEL.xml out={robot} writes one")
         path = path / "robot.yaml"
+    if path.is_file() and path.suffix in (".xml", ".urdf"):
+        raise InputError(f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it")
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder")
     if not path.is_file():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,12 +104,16 @@ def _holds(checks: Sequence[contract.Check]) -> bool:
 def _stands(draft: Draft, key: FloatArray) -> bool:
     """Whether the legs of a keyframe reach down from their hips, as far as can be said without simulating it."""
     pose = posed(draft.model, key[7:])
+    legs = 0
+    with suppress(InputError):  # with straight legs at zero joints, most models stand
+        find_limbs(draft, draft.zero)
+        legs = len(draft.legs)
     try:
         find_limbs(draft, pose)
         away = np.array([end_of_leg(draft, pose, limb) - pose.xanchor[limb.joints[0] + 1] for limb in draft.legs])
     except InputError:
         return False
-    return bool(np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2]))
+    return len(draft.legs) >= legs and bool(np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2]))
 
 
 def _fill(

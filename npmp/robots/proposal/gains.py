@@ -54,7 +54,7 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: FloatArray) ->
     pose = posed(draft.model, home)
     length = float(np.mean([anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2] for limb in draft.legs]))
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
-    inertia, hold = _loads(draft.model, home)
+    inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
     kp = np.where(legs, 0.35 * weight * length / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
     limits = np.where(legs, 1.5 * weight * length, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
     limits = np.array([drive.torque_limit or limit for drive, limit in zip(own, limits, strict=True)])
@@ -85,6 +85,18 @@ def _loads(model: mujoco.MjModel, home: FloatArray) -> tuple[FloatArray, FloatAr
     bodies = model.jnt_bodyid[1:]
     levers = np.linalg.norm(data.subtree_com[bodies] - data.xanchor[1:], axis=-1)
     return np.diag(full)[6:].copy(), 9.81 * model.body_subtreemass[bodies] * levers
+
+
+def _evened(draft: Draft, values: FloatArray) -> FloatArray:
+    """The same for limbs left and right, whose inertia differs by rounding: gains must not."""
+    out = values.copy()
+    for limbs in (draft.legs, draft.arms):
+        sides = {limb.side: limb.joints for limb in limbs}
+        for left, right in (("L", "R"), ("LF", "RF"), ("LH", "RH")):
+            if left in sides and right in sides and len(sides[left]) == len(sides[right]):
+                a, b = list(sides[left]), list(sides[right])
+                out[a] = out[b] = 0.5 * (values[a] + values[b])
+    return out
 
 
 def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
