@@ -33,7 +33,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
 from retarget import pose
-from retarget.pipeline import MIN_FRAMES, targets_of
+from retarget.pipeline import targets_of
 from retarget.quality import overall_rms
 from retarget.solver import Solver
 from retarget.targets import solver_for

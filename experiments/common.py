@@ -44,6 +44,8 @@ from mocap_data.files import atomic_path
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~" expanded.
 PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file", "target"})
+# Keys whose values are free text, quoted as well.
+TEXT_KEYS = frozenset({"licence"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
 OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
 OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
@@ -203,6 +205,8 @@ def hydra_arguments(
                 key, value = "robot.name", quoted(own, multirun=multirun)
             if key in PATH_KEYS:
                 value = quoted(value, multirun=multirun)
+            elif key in TEXT_KEYS and value not in ("", "null") and value[0] not in "'\"":
+                value = "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
             arguments.append(f"{key}{equals}{value}")
     arguments.extend(QUIET)
     if multirun:

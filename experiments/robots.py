@@ -35,7 +35,8 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp robots {config.action} needs {what}")
     if config.action == "check":
         return check_robot(str(config.target))
-    return add_robot(str(config.target), name=config.name, out=run.out, replace=bool(config.replace))
+    options = {"replace": bool(config.replace), "drop_missing": bool(config.drop_missing)}
+    return add_robot(str(config.target), name=config.name, out=run.out, **options)
 
 
 def show_robots() -> int:
@@ -83,12 +84,16 @@ def report_checks(name: str, checks: Sequence[Check]) -> int:
     return USER_ERROR if failed else OK
 
 
-def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool) -> int:
+def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool, drop_missing: bool = False) -> int:
     """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it."""
     if name is not None and not re.fullmatch(r"\w[\w.-]*", str(name)):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
     path = locate(target, Path())
-    proposal = propose(path, reference=_reference(target, path), name=name, folder=out or Path("robots") / str(name or ""))
+    if path.is_dir():
+        raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
+    place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
+    reference = _reference(target, path, place)
+    proposal = propose(path, reference=reference, name=name, folder=place, drop_missing=drop_missing)
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
     if file.exists() and not replace:
@@ -98,21 +103,52 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool)
         place.write_text(proposal.text, encoding="utf-8")
     show_findings(proposal.findings)
     code = report_checks(proposal.name, proposal.checks)
-    guessed = sum("# guessed" in line for line in proposal.text.splitlines())
-    print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {folder}")
+    failed = [clause.name for clause in proposal.checks if not clause.passed]
     shown = proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
+    if failed:
+        count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
+        print(f"wrote {file}, but {count}: {_what_to_edit(failed)}, then npmp robots check {shown}")
+        return code
+    guessed = sum("# guessed" in line for line in proposal.text.splitlines())
+    print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}")
     print(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
     return code
 
 
-def _reference(target: str, path: Path) -> str:
-    """How robot.yaml names the model: as a model of Menagerie where it is one, else by its absolute path."""
+_EDIT = {
+    "gains": ("drives",),
+    "stands": ("drives", "the joints' home"),
+    "feet": ("feet", "the joints' home"),
+    "joints": ("joints",),
+    "markers": ("markers",),
+    "rates": ("control_rate_hz", "physics_rate_hz"),
+}  # check -> what of robot.yaml answers for it
+
+
+def _what_to_edit(failed: Sequence[str]) -> str:
+    """The parts of robot.yaml that failing checks are about; the model itself where none is."""
+    said = dict.fromkeys(part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry")))
+    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
+
+
+def _models_in(folder: Path) -> str:
+    """ ", e.g. FILE" of a folder, or "". """
+    models = sorted(path for pattern in ("*.xml", "*.urdf") for path in folder.glob(pattern))
+    return f", e.g. {models[0]}" if models else ""
+
+
+def _reference(target: str, path: Path, folder: Path) -> str:
+    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way from the folder where
+    they share one that is not the root, so that both can be moved together; else by its absolute path.
+    """
     root = os.environ.get(ROOT)
     if target.startswith(PREFIX):
         return target
     if root and path.resolve().is_relative_to(Path(root).resolve()):
         return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
-    return str(path.resolve())
+    path, folder = path.resolve(), folder.resolve()
+    shared = path.anchor == folder.anchor and os.path.commonpath([path, folder]) != path.anchor
+    return Path(os.path.relpath(path, folder)).as_posix() if shared else str(path)
 
 
 def show_findings(findings: Sequence[Finding]) -> None:

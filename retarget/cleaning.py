@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,7 @@ from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import Bools, runs
+from retarget.options import by_name
 from retarget.pose import tree_of
 from retarget.quality import Judge, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
@@ -287,11 +288,7 @@ def unused(name: str, used: set[str]) -> str:
 
 def clean_options(given: Mapping[str, Any]) -> CleanOptions:
     """The options by name. Raises InputError for an unknown one or a value that makes no sense."""
-    known = [entry.name for entry in fields(CleanOptions)]
-    for name in given:
-        if name not in known:
-            raise unknown("cleaning option", name, known)
-    return CleanOptions(**given)
+    return by_name(CleanOptions, given, "cleaning option")
 
 
 def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:

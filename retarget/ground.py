@@ -56,11 +56,20 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
             continue
         # The low quarter of slow heights: sits in the stances even when a clip holds a paw up for a while.
         mask = slow[:, foot] & (above < np.percentile(above[slow[:, foot]], 25) + height)
-        for wanted in (False, True):  # first close short gaps, then drop short stances
-            for start, stop in runs(mask == wanted):
-                if stop - start < shortest and start > 0 and stop < len(mask):
-                    mask[start:stop] = not wanted
-        out[:, foot] = mask
+        out[:, foot] = steadied(mask, shortest)
+    return out
+
+
+def steadied(mask: Bools, shortest: int) -> Bools:
+    """A mask (T,) whose gaps of fewer than `shortest` frames are closed, then its stretches as short dropped.
+
+    What touches the first or the last frame stays: it may go on beyond.
+    """
+    out = mask.copy()
+    for wanted in (False, True):
+        for start, stop in runs(out == wanted):
+            if stop - start < shortest and start > 0 and stop < len(out):
+                out[start:stop] = not wanted
     return out
 
 
@@ -140,13 +149,19 @@ def hold(values: Array, standing: Bools, goal: float | None = None, reach: float
         stray = np.linalg.norm(values[start:stop] - held, axis=-1).max()
         if reach is None or stray <= reach:
             correction[start:stop] = held - values[start:stop]
-    correction[: stances[0][0]] = correction[stances[0][0]]
-    correction[stances[-1][1] :] = correction[stances[-1][1] - 1]
+    return values + fade(correction, stances)
+
+
+def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
+    """`correction` (T, K), known in the stances, faded by a smooth step from each into the next; ends are kept."""
+    out = correction.copy()
+    out[: stances[0][0]] = out[stances[0][0]]
+    out[stances[-1][1] :] = out[stances[-1][1] - 1]
     for (_, leave), (land, _) in pairwise(stances):
         share = np.arange(1, land - leave + 1) / (land - leave + 1)
-        fade = (share * share * (3.0 - 2.0 * share))[:, None]
-        correction[leave:land] = (1.0 - fade) * correction[leave - 1] + fade * correction[land]
-    return values + correction
+        rise = (share * share * (3.0 - 2.0 * share))[:, None]
+        out[leave:land] = (1.0 - rise) * out[leave - 1] + rise * out[land]
+    return out
 
 
 def plant(feet: Array, standing: Bools, *, reach: float = PIN_REACH) -> Array:
@@ -163,9 +178,3 @@ def envelope(values: Array, width: int) -> Array:
     odd = width | 1  # a symmetric window
     highest = maximum_filter1d(values, odd, mode="nearest")
     return np.maximum(np.asarray(uniform_filter1d(highest, odd, mode="nearest")), values)
-
-
-def heading(front: Array, hind: Array) -> Array:
-    """Continuous heading (T,) [rad] of the line from `hind` (T, 3) to `front` (T, 3)."""
-    along = front - hind
-    return np.unwrap(np.arctan2(along[:, 1], along[:, 0]))

@@ -21,10 +21,11 @@ Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,13 +34,14 @@ from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.cmu_h5 import HumanoidMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import ground, legs, pose
 from retarget.ground import Bools
+from retarget.options import by_name
 from retarget.people import SIDES, Person, has_joints, read_person, stances, swings
 from retarget.poses import smooth_root
 from retarget.quality import Judge
@@ -117,11 +119,7 @@ class JointOptions:
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> JointOptions:
         """Options by name. Raises InputError for an unknown name or a value out of range."""
-        known = [entry.name for entry in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise unknown("joint map option", name, known)
-        return cls(**options)
+        return by_name(cls, options, "joint map option")
 
 
 def retarget_joints(
@@ -257,7 +255,7 @@ class Mapper:
     @property
     def provenance(self) -> dict[str, str]:
         """What a set of motions keeps about how it was made."""
-        return {"method": "joint angles, arXiv 2203.17138", "options": repr(asdict(self.options))}
+        return {"method": "joint angles, arXiv 2203.17138", "options": json.dumps(asdict(self.options))}
 
     def _axis_sign(self, name: str, axis: int) -> float:
         """+1 or -1: whether the joint turns about the axis or against it."""

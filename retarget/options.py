@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from mocap_data.errors import InputError, unknown
 
+Kind = TypeVar("Kind")
 AUTO = "auto"
 # At weight 1 the regularizer of eq. 8 holds the trunk near its usual height (RMS marker error of five walks: 1.5 cm
 # with it, 1.35 cm with weight 3).
@@ -74,8 +75,13 @@ class Options:
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Options:
         """Options from keyword arguments. Raises InputError for one that does not exist."""
-        known = [entry.name for entry in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise unknown("retargeting option", name, known)
-        return cls(**options)
+        return by_name(cls, options, "retargeting option")
+
+
+def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
+    """A dataclass of options from those given by name. Raises InputError for a name that it does not have."""
+    known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise unknown(what, name, known)
+    return kind(**given)

@@ -203,12 +203,8 @@ def stances(person: Person) -> tuple[Bools, Bools]:
     floor = minimum_filter1d(height.min(axis=1), window, mode="nearest")
     down = slow & (height < floor[:, None] + _STANCE_HEIGHT)
     shortest = max(1, round(ground.STANCE_TIME * person.rate_hz))
-    for column in down.T:
-        for wanted in (False, True):  # first close short gaps, then drop short stances
-            for start, stop in ground.runs(column == wanted):
-                if stop - start < shortest and start > 0 and stop < len(column):
-                    column[start:stop] = not wanted
-    return down.reshape(-1, 2, 2)[..., 0].copy(), down.reshape(-1, 2, 2)[..., 1].copy()
+    steady = np.stack([ground.steadied(column, shortest) for column in down.T], axis=1).reshape(-1, 2, 2)
+    return steady[..., 0].copy(), steady[..., 1].copy()
 
 
 def swings(person: Person) -> Array:

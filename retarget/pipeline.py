@@ -29,9 +29,6 @@ from retarget.resampling import velocities
 from retarget.self_collision import SelfCollision
 from retarget.solver import Solver
 from retarget.targets import (
-    MAX_COORDINATE,
-    MIN_FRAMES,
-    TRUNK_LENGTHS,
     Recorded,
     Targets,
     body_scale,
@@ -43,12 +40,6 @@ from retarget.targets import (
 )
 
 __all__ = [
-    "MAX_COORDINATE",
-    "MIN_FRAMES",
-    "TRUNK_LENGTHS",
-    "Options",
-    "Solver",
-    "Targets",
     "estimate_offsets",
     "retarget",
     "retarget_many",

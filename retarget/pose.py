@@ -255,7 +255,23 @@ class Linearized:
 def linearize(problem: Problem, qpos: Array, targets: Array) -> Linearized:
     """Residuals, Jacobians and Gauss-Newton matrices at `qpos` (T, 7 + J) for `targets` (T, M, 3)."""
     position, rotation = forward(problem.tree, qpos)
-    return _linearize(problem, qpos, targets, position, rotation)
+    world = positions_of(problem.points, position, rotation)
+    frames = len(qpos)
+    residual = world - targets
+    jacobian = jacobian_of(problem.tree, problem.points, position, rotation, world)
+    if problem.weight is not None:
+        root = np.sqrt(problem.weight)
+        residual = residual * root[..., None]
+        jacobian *= root[..., None, None]
+    flat = jacobian.reshape(frames, -1, jacobian.shape[-1])
+    residual = residual.reshape(frames, -1)
+    transposed = flat.transpose(0, 2, 1)
+    hessian = transposed @ flat
+    gradient = (transposed @ residual[..., None])[..., 0]
+    joints = np.arange(6, flat.shape[-1])
+    hessian[:, joints, joints] += problem.regularization
+    gradient[:, 6:] += problem.regularization * (qpos[:, 7:] - problem.stand)
+    return Linearized(residual, flat, hessian, gradient)
 
 
 def solve_poses(
@@ -381,26 +397,6 @@ def fit_root(points: Points, targets: Array, stand: Array) -> Array:
     qpos[:, 3:7] = rotations.from_matrix(rotation)
     qpos[:, 7:] = stand
     return qpos
-
-
-def _linearize(problem: Problem, qpos: Array, targets: Array, position: Array, rotation: Array) -> Linearized:
-    world = positions_of(problem.points, position, rotation)
-    frames = len(qpos)
-    residual = world - targets
-    jacobian = jacobian_of(problem.tree, problem.points, position, rotation, world)
-    if problem.weight is not None:
-        root = np.sqrt(problem.weight)
-        residual = residual * root[..., None]
-        jacobian *= root[..., None, None]
-    flat = jacobian.reshape(frames, -1, jacobian.shape[-1])
-    residual = residual.reshape(frames, -1)
-    transposed = flat.transpose(0, 2, 1)
-    hessian = transposed @ flat
-    gradient = (transposed @ residual[..., None])[..., 0]
-    joints = np.arange(6, flat.shape[-1])
-    hessian[:, joints, joints] += problem.regularization
-    gradient[:, 6:] += problem.regularization * (qpos[:, 7:] - problem.stand)
-    return Linearized(residual, flat, hessian, gradient)
 
 
 def _apply(rotation: Array, vector: Array) -> Array:

@@ -60,6 +60,7 @@ def quiet() -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
+@quiet()
 def check(robot: Robot) -> tuple[Check, ...]:
     """All clauses for a robot that loads. Nothing is raised for a robot that fails one."""
     try:
@@ -297,7 +298,8 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     if not np.isfinite(max(shapes)):
         return Check("feet", False, "a foot has no shape that collides")
     good = bool(max(high, np.abs(shapes).max()) < FLAT_M)
-    return Check("feet", good, f"{detail}; next lowest '{lowest}' at {_mm(others[lowest])}")
+    next_one = f"next lowest '{lowest}' at {_mm(others[lowest])}" if np.isfinite(others[lowest]) else "nothing else collides"
+    return Check("feet", good, f"{detail}; {next_one}")
 
 
 def _mm(metres: float) -> str:

@@ -5,6 +5,7 @@ Every complaint is one InputError that says where it is, what stands there and w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,8 +49,20 @@ def text(value: Any, where: str) -> str:
 
 def number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise InputError(f"{where}: expected a finite number; found {value!r:.40}")
+        hint = f"; a power of ten needs a dot in YAML: {float(value):#.6g}" if _spells_power(value) else ""
+        raise InputError(f"{where}: expected a finite number; found {value!r:.40}{hint}")
     return float(value)
+
+
+def _spells_power(value: Any) -> bool:
+    """Whether it is text such as "5e-06", which YAML 1.1 takes for a word."""
+    return isinstance(value, str) and re.fullmatch(r"[-+]?\d+[eE][-+]?\d{1,2}", value) is not None
+
+
+def flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: expected true or false; found {value!r:.40}")
+    return value
 
 
 def positive(value: Any, where: str) -> float:

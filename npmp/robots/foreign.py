@@ -6,14 +6,16 @@ kinematics, inertia and shapes, and the rest is made here, each time the model i
 - one robot: the tree under the free joint (one is added where there is none); floors, lights, cameras, keyframes,
   sensors, tendons, equality and contact rules go;
 - the free joint is called "root", and every body, joint and geom has a name;
-- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit of `drives:`;
+- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit of `drives:`, which may
+  also give the joints the inertia of their rotors (`armature`) where the model forgot it;
 - shapes that collided with anything meet the floor, and never each other: contype 0, conaffinity 1; feet meet it as the
   package's own do (hard, condim 3, their own sliding friction), for soft ones sink in by a centimetre where they should
   stand;
 - where feet are but shapes at the end of a shank, each becomes a welded body of its own, aligned with the base when all
   joints are zero, because motions and rewards speak of foot bodies;
 - an "imu" site where the model has none;
-- solver options as those of the package's own robots, unless robot.yaml says otherwise.
+- solver options as those of the package's own robots, unless robot.yaml says otherwise;
+- with `drop_missing: true`, shapes whose mesh files are missing are left out, also where they would collide.
 
 Nothing is written to the model's files.
 """
@@ -29,7 +31,18 @@ import mujoco
 import numpy as np
 
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
+from npmp.robots.fields import (
+    FloatArray,
+    fields,
+    flag,
+    mapping,
+    number,
+    one_of,
+    positive,
+    read_only,
+    text,
+    vector,
+)
 
 ROOT_JOINT = "root"
 INTEGRATORS = {
@@ -62,6 +75,7 @@ class Drive:
     kp: float | None = None  # [Nm/rad]
     kd: float | None = None  # [Nm s/rad]
     torque_limit: float | None = None  # [Nm]
+    armature: float | None = None  # [kg m2] of the rotor, seen at the joint; None: what the model says
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,7 @@ class Adaptation:
     integrator: str = "implicitfast"  # stiff PD damping stays stable
     cone: str = "pyramidal"  # a third of the elliptic cones' cost
     impratio: float = 10.0  # loaded feet creep less
+    drop_missing: bool = False  # leave out colliding shapes whose mesh files are missing
 
 
 def read_spec(mjcf: Path) -> mujoco.MjSpec:
@@ -128,7 +143,8 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
     """
     spec = read_spec(mjcf)
     own = own_drives(spec)
-    strip(spec, mjcf, visuals=False)
+    drop_missing = flag(top.get("drop_missing", False), f"{where}: drop_missing")
+    strip(spec, mjcf, visuals=False, drop_missing=drop_missing)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
     joints = [model.joint(i).name for i in range(1, model.njnt)]
@@ -150,21 +166,31 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
         ),
         cone=one_of(solver.get("cone", "pyramidal"), tuple(CONES), "cone", f"{where}: solver"),
         impratio=positive(solver.get("impratio", 10.0), f"{where}: solver.impratio"),
+        drop_missing=drop_missing,
     )
 
 
 def _read_drives(
     value: Any, joints: Sequence[str], own: Mapping[str, Drive], where: str
 ) -> dict[str, Drive]:
-    """Every joint's drive. `value` is "model" or has kp, kd, torque_limit: a number, "model", or one of these per joint."""
+    """Every joint's drive.
+
+    `value` is "model" or has kp, kd, torque_limit, and armature perhaps: a number, "model", or one of these per joint.
+    """
     keys = ("kp", "kd", "torque_limit")
-    entry = (
-        dict.fromkeys(keys, "model") if value == "model" else fields(value, where, required=(), optional=keys)
-    )
-    return {
-        joint: Drive(*(_read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys))
-        for joint in joints
-    }
+    optional = (*keys, "armature")
+    entry = dict.fromkeys(keys, "model") if value == "model" else fields(value, where, required=(), optional=optional)
+    drives = {}
+    for joint in joints:
+        kp, kd, limit = (_read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys)
+        drives[joint] = Drive(kp, kd, limit, _read_armature(entry.get("armature", "model"), joint, joints, where))
+    return drives
+
+
+def _read_armature(value: Any, joint: str, joints: Sequence[str], where: str) -> float | None:
+    if isinstance(value, dict):
+        value = fields(value, f"{where}.armature", required=joints)[joint]
+    return None if value == "model" else positive(value, f"{where}.armature")
 
 
 def _read_gain(
@@ -286,7 +312,7 @@ def own_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
 
 def adapt(spec: mujoco.MjSpec, adaptation: Adaptation, mjcf: Path, *, visuals: bool) -> None:
     """Bring a spec as read into the package's shape, in place. Raises InputError where a shape's mesh is missing."""
-    strip(spec, mjcf, visuals=visuals)
+    strip(spec, mjcf, visuals=visuals, drop_missing=adaptation.drop_missing)
     for foot in adaptation.feet:
         _make_foot(spec, foot, adaptation.foot_radius)
     for geom in spec.geoms:
@@ -306,6 +332,8 @@ def adapt(spec: mujoco.MjSpec, adaptation: Adaptation, mjcf: Path, *, visuals: b
         limit = float(drive.torque_limit or 0.0)  # read_adaptation left none out
         actuator.forcerange = [-limit, limit]
         actuator.ctrllimited = mujoco.mjtLimited.mjLIMITED_FALSE  # targets are not clipped
+        if drive.armature is not None:
+            spec.joint(joint).armature = drive.armature
     usual = mujoco.MjSpec()  # models for other simulators come with one iteration and the like
     for key in ("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance", "disableflags", "enableflags"):
         setattr(spec.option, key, getattr(usual.option, key))
@@ -323,10 +351,11 @@ def _make_grip(geom: Any) -> None:
     geom.margin = geom.gap = 0.0
 
 
-def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool) -> None:
+def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool = False) -> tuple[str, ...]:
     """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only what collides or weighs.
 
-    Looks whose files are missing are left out. Raises InputError where a missing mesh collides, or gives a body its mass.
+    Looks whose files are missing are left out, and with drop_missing what collides too. Gives the names of such meshes.
+    Raises InputError where a missing mesh collides otherwise, or gives a body its mass.
     """
     leftovers = (
         spec.keys, spec.sensors, spec.actuators, spec.tendons, spec.equalities, spec.excludes, spec.pairs, spec.lights,
@@ -338,7 +367,7 @@ def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool) -> None:
     spec.compiler.fusestatic = False  # a URDF's feet are often links of their own, fixed to the shanks
     _keep_one_robot(spec, mjcf)
     _name_all(spec)
-    _drop_looks(spec, mjcf, visuals=visuals)
+    return _drop_looks(spec, mjcf, visuals=visuals, drop_missing=drop_missing)
 
 
 def _forget_defaults(spec: mujoco.MjSpec) -> None:
@@ -374,6 +403,8 @@ def _keep_one_robot(spec: mujoco.MjSpec, mjcf: Path) -> None:
     _delete(spec, [body for body in trees if body is not root])
     _delete(spec, world.geoms)
     _delete(spec, world.sites)
+    below = [joint for joint in spec.joints if joint.type == _FREE and joint.parent.name != root.name]
+    _delete(spec, below)  # a URDF's floating joint may follow a link without mass; that link is free then
     joint = next((joint for joint in root.joints if joint.type == _FREE), None) or root.add_freejoint()
     for other in spec.joints:
         if other.name == ROOT_JOINT and other.type != _FREE:
@@ -402,15 +433,21 @@ def _name_all(spec: mujoco.MjSpec) -> None:
             geom.name = geom.name or fresh(f"{body.name}_geom_{k}")
 
 
-def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool) -> None:
+def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool) -> tuple[str, ...]:
+    """Gives the meshes without files that would have collided."""
+    dropped = []
     missing = {mesh.name or Path(mesh.file).stem for mesh in spec.meshes if _is_missing(spec, mesh.file, spec.meshdir)}
     for body in spec.bodies:
         weighs = not body.explicitinertial and body.name != "world"
         for geom in list(body.geoms):
             gone = geom.meshname in missing
-            if gone and (colliding(geom) or weighs):
-                role = "meets the floor" if colliding(geom) else f"gives body '{body.name}' its mass"
-                raise InputError(f"{mjcf}: the mesh '{geom.meshname}' {role}, and its file is missing")
+            if gone and weighs:
+                raise InputError(f"{mjcf}: the mesh '{geom.meshname}' gives body '{body.name}' its mass, and its file is missing")
+            if gone and colliding(geom):
+                if not drop_missing:
+                    hint = "drop_missing=true leaves such shapes out (in robot.yaml, drop_missing: true)"
+                    raise InputError(f"{mjcf}: the mesh '{geom.meshname}' meets the floor, and its file is missing; {hint}")
+                dropped.append(str(geom.meshname))
             if gone or not (visuals or weighs or colliding(geom)):
                 spec.delete(geom)
     used = {geom.meshname for geom in spec.geoms}
@@ -428,6 +465,7 @@ def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool) -> None:
         names = {texture.name or Path(texture.file).stem for texture in lost}
         material.textures = ["" if name in names else name for name in material.textures]
     _delete(spec, lost)
+    return tuple(dict.fromkeys(dropped))
 
 
 def _is_missing(spec: mujoco.MjSpec, file: str, folder: str) -> bool:

@@ -21,7 +21,8 @@ def locate(reference: str, folder: Path) -> Path:
     Raises InputError for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked at.
     """
     if not reference.startswith(PREFIX):
-        return folder / Path(reference).expanduser()
+        path = Path(reference).expanduser()
+        return (folder / path).resolve() if ".." in path.parts else folder / path  # the folder may be still to be made
     model, file = _split(reference)
     if root := os.environ.get(ROOT):
         path = Path(root) / model

@@ -129,7 +129,11 @@ def find(robot: str | Path) -> Path:
             return folder / robot / "robot.yaml"
     path = Path(robot).expanduser()
     if path.is_dir():
+        if not (path / "robot.yaml").is_file():
+            raise InputError(f"no robot.yaml in folder '{robot}'; npmp robots add MODEL.xml out={robot} writes one")
         path = path / "robot.yaml"
+    if path.is_file() and path.suffix in (".xml", ".urdf"):
+        raise InputError(f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it")
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder")
     if not path.is_file():
@@ -161,7 +165,7 @@ def _own_folders() -> list[Path]:
 
 
 _REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_FOREIGN = ("physics_rate_hz", "solver", "imu")  # only with `drives`: a model of one's own says these itself
+_FOREIGN = ("physics_rate_hz", "solver", "imu", "drop_missing")  # only with `drives`: a model of one's own says these itself
 
 
 def _content(path: Path) -> Any:

@@ -506,3 +506,15 @@ def test_killed_pipes_are_quiet() -> None:
     command = f"{sys.executable} -m experiments.cli imitate --help | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ})
     assert result.stderr == ""
+
+
+def test_a_licence_is_free_text(tmp_path: Path) -> None:
+    """Commas, brackets and quotes in it need no care."""
+    from mocap_data import dog_gait, read_motions
+
+    clip, text = dog_gait("walk", duration_s=2.0), "CMU (free for all uses, don't resell by itself)"
+    recording, out = tmp_path / "walk.npz", tmp_path / "motions.h5"
+    np.savez(recording, positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz))
+    arguments = [f"source={recording}", "up=z", "scale=1.0", f"licence={text}", "report=null", f"out={out}"]
+    assert cli.main(["retarget", *arguments]) == 0
+    assert {motion.licence for motion in read_motions(out).motions} == {text}

@@ -53,7 +53,7 @@ def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def robots_verb(action: str, target: str | None = None, **settings: object) -> int:
     """The verb without Hydra, which takes most of a command's time."""
-    config = {"action": action, "target": target, "name": None, "replace": False} | settings
+    config = {"action": action, "target": target, "name": None, "replace": False, "drop_missing": False} | settings
     return verb.run(OmegaConf.create(config), Run("robots", None, 0, "cpu", 1))
 
 
@@ -81,6 +81,32 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "failing: " in capsys.readouterr().out
 
 
+def test_a_project_that_is_moved(place: Path) -> None:
+    """The model lies under the same folder as robot.yaml, which says the way there."""
+    assert robots_verb("add", "dog.xml", name="rex") == 0
+    assert yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"] == "../../dog.xml"
+    moved = place / "elsewhere"
+    moved.mkdir()
+    (place / "robots").rename(moved / "robots")
+    (place / "dog.xml").rename(moved / "dog.xml")
+    loaded = robots.load(moved / "robots" / "rex")
+    assert loaded.mjcf == (moved / "dog.xml").resolve()
+    assert verb._reference("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex")) == "/models/dog.xml"
+
+
+def test_checks_that_fail_after_add(place: Path, dog: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Position actuators too weak: the model's word is taken, and what it leads to is said last."""
+    weak = dog
+    for joint in [f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf")]:
+        row = f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>'
+        weak = weak.replace(f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>', row)
+    (place / "dog.xml").write_text(weak)
+    assert robots_verb("add", "dog.xml", name="rex") == 2
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("wrote robots/rex/robot.yaml, but ") and "failed (" in last and "stands" in last
+    assert "edit there " in last and "drives" in last and last.endswith("then npmp robots check rex") and "use it" not in last
+
+
 def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
     assert robots_verb("add", "dog.xml", name="rex") == 0
     assert cli.main(["retarget", "robot=robots/rex", "out=motions.h5", "debug=tiny"]) == 0
@@ -97,12 +123,21 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
         (("add",), {}, "npmp robots add needs a model"),
         (("list", "rex"), {}, "npmp robots list takes no 'rex'"),
         (("check", "nobody"), {}, "no robot 'nobody'; there are: anymal_b"),
+        (("check", "dog.xml"), {}, "dog.xml is a model, no robot yet; npmp robots add dog.xml makes one of it"),
+        (("check", "."), {}, "no robot.yaml in folder '.'"),
+        (("add", "."), {}, ". is a folder; the model's file is expected, e.g. ball.xml"),
+        (("add", "scene.xml"), {}, "scene.xml: no body, so no robot"),
+        (("add", "ball.xml"), {}, "ball.xml: no joints to drive"),
+        (("add", "text.xml"), {}, "text.xml: not a valid MJCF"),
         (("add", "gone.xml"), {}, "no MJCF file 'gone.xml'"),
         (("add", "dog.xml"), {"name": "a/b"}, "name=a/b: letters, digits"),
         (("add", "menagerie:dog.xml"), {}, "expected menagerie:FOLDER/FILE.xml"),
     ],
 )
 def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], settings: dict, said: str) -> None:
+    for name, inside in (("scene", ""), ("ball", "<body><geom size='1'/></body>")):
+        (place / f"{name}.xml").write_text(f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>")
+    (place / "text.xml").write_text("hello")
     with pytest.raises(InputError) as error:
         robots_verb(*arguments, **settings)
     assert said in str(error.value) and "\n" not in str(error.value)

@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from retarget import estimate_offsets, pose
 from retarget.markers import Layout, layout_of, offset_jacobian, offset_step
-from retarget.pipeline import Solver
+from retarget.solver import Solver
 
 
 @pytest.fixture(scope="module")

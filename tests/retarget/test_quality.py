@@ -12,8 +12,8 @@ import pytest
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget.pipeline import velocities
 from retarget.quality import Judge, overall_rms, slide_speeds
+from retarget.resampling import velocities
 
 RATE = 50.0
 

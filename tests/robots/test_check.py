@@ -78,6 +78,30 @@ def test_what_is_wrong_fails(tmp_path: Path, changes: dict[str, dict], clause: s
     assert clause in found and said in found[clause], found
 
 
+def test_a_robot_that_diverges_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MuJoCo would write MUJOCO_LOG.TXT to the working directory."""
+    robot = load(tmp_path, drives={"kp": 2e6, "kd": 0, "torque_limit": 1e9})
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    before = mujoco.get_mju_user_warning()
+    assert "diverges" in " ".join(failing(robot).values())
+    assert list(here.iterdir()) == [] and mujoco.get_mju_user_warning() is before
+
+
+def test_rotors(tmp_path: Path) -> None:
+    """drives.armature: one for all, one a joint, or the model's 0.01."""
+    drives = {"kp": 60, "kd": 1, "torque_limit": "model"}
+    own = load(tmp_path)
+    table = dict.fromkeys(own.joint_names, "model") | {"FL_calf_joint": 0.03}
+    for armature, expected in ((0.02, 12 * [0.02]), (table, [0.03 if n == "FL_calf_joint" else 0.01 for n in own.joint_names])):
+        robot = load(tmp_path, drives=drives | {"armature": armature})
+        np.testing.assert_allclose(robot.model().dof_armature[6:], expected)
+        assert robot.model_sha256 == own.model_sha256
+    with pytest.raises(InputError, match=r"drives\.armature: expected a positive number; found -1"):
+        load(tmp_path, drives=drives | {"armature": -1})
+
+
 def test_heavy_and_backwards(tmp_path: Path) -> None:
     heavy = dog().replace('mass="6"', 'mass="600"')
     assert "613.2" not in failing(load(tmp_path)).get("mass", "")

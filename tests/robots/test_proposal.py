@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 import yaml
@@ -96,7 +97,8 @@ def test_a_person_in_degrees(tmp_path: Path) -> None:
     assert text["markers"]["L_hip"] == {"body": "pelvis", "position": [0, 0.1, -0.05]}
     assert text["markers"]["L_knee"] == {"body": "left_shin", "position": [0, 0, 0]}
     assert text["markers"]["L_foot"] == {"body": "left_foot", "position": [0, 0, 0]}
-    assert text["markers"]["chest"] == {"body": "torso", "position": [0, 0, 0.25]}
+    # between the shoulders, but on the root, below the waist, whose pose is fitted to three markers at least
+    assert text["markers"]["chest"] == {"body": "pelvis", "position": [0, 0, 0.35]}
     assert text["markers"]["R_elbow"]["body"] == "right_forearm" and text["markers"]["R_shoulder"]["body"] == "torso"
     # box of 0.2 x 0.08 m, 0.015 half high, at (0.03, 0, -0.06): corners 5 mm inside, centres 5 mm above its underside
     assert text["feet"]["bodies"] == ["left_foot", "right_foot"] and text["feet"]["radius"] == 0.005
@@ -142,6 +144,111 @@ def test_what_cannot_be_proposed_is_said(tmp_path: Path, mjcf: str, expected: st
     with pytest.raises(InputError) as error:
         proposal(tmp_path, mjcf)
     assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def leaves(value: object) -> list[object]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inner is None else [leaf for item in inner for leaf in leaves(item)]
+
+
+def test_small_numbers_are_numbers_in_yaml(tmp_path: Path) -> None:
+    """5e-06 is a word in YAML 1.1."""
+    mjcf = dog().replace('<site name="imu" pos="0.01 0 0"/>', "").replace('pos="0 0 -0.2" condim', 'pos="5e-6 0 -0.2" condim')
+    found = proposal(tmp_path, mjcf)
+    assert content(found)["feet"]["at"]["FL_foot"]["position"] == [5e-6, 0, -0.2]
+    text = content(found)
+    for part in ("joints", "drives", "control_rate_hz"):
+        assert not [leaf for leaf in leaves(text[part]) if isinstance(leaf, str) and leaf != "model"]
+    (tmp_path / "robot.yaml").write_text(found.text)
+    assert robots.load(tmp_path).markers["LF_foot"].body == "FL_foot"
+    (tmp_path / "robot.yaml").write_text(found.text.replace("radius: 0.02", "radius: 2e-02"))
+    with pytest.raises(InputError, match=r"feet\.radius: .*'2e-02'; a power of ten needs a dot in YAML: 0\.02"):
+        robots.load(tmp_path)
+
+
+@pytest.mark.parametrize("pose", ["0 -2.2 -1.6 0 -2.2 -1.6 0 0.9 -1.6 0 0.9 -1.6", "0 0.1 -2.6 " * 4])
+def test_a_keyframe_that_does_not_stand_is_passed_over(tmp_path: Path, pose: str) -> None:
+    """Front legs folded up before the trunk, or all feet far behind the hips."""
+    found = proposal(tmp_path, dog().replace("0 0.8 -1.6 " * 4, pose))
+    assert {"keyframe", "home"} <= guessed(found)
+    assert all(check.passed for check in found.checks), found.checks
+
+
+def test_limits_that_nearly_mirror_are_narrowed(tmp_path: Path) -> None:
+    one = '<joint name="FL_thigh_joint"  range="-0.7 3"/>'
+    assert one in dog()
+    found = proposal(tmp_path, dog().replace(one, one.replace("3", "2.949")))
+    joints = content(found)["joints"]
+    assert joints["FL_thigh_joint"] == joints["FR_thigh_joint"] and joints["FR_thigh_joint"]["upper"] == 2.949
+    assert joints["RR_thigh_joint"]["upper"] == 3
+    assert "left_right" in content(found)["symmetries"] and "mirrored limits" in guessed(found)
+    lines = [line for line in found.text.splitlines() if line.startswith(("  FL_thigh_joint:", "  FR_thigh_joint:"))]
+    assert len(lines) == 2 and all("# guessed: limits: the narrower of left and right" in line for line in lines)
+    assert all(check.passed for check in found.checks), found.checks
+    # half the range is no accident
+    found = proposal(tmp_path, dog().replace(one, one.replace("3", "1")))
+    assert "left_right" not in content(found)["symmetries"] and content(found)["joints"]["FR_thigh_joint"]["upper"] == 3
+
+
+def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
+    """Without rotors: legs are as stiff as the weight asks, arms as their own, ankles get a rotor; both sides alike."""
+    found = proposal(tmp_path, person().replace('damping="0.5" armature="0.01"', 'damping="0"'))
+    assert all(check.passed for check in found.checks), found.checks
+    robot = found.robot
+    figures = {name: (robot.kp[i], robot.kd[i], robot.torque_limit[i]) for i, name in enumerate(robot.joint_names)}
+    assert all(figures[name] == figures[name.replace("left_", "right_")] for name in figures)
+    assert figures["left_knee"] == figures["left_ankle_roll"]
+    assert figures["left_elbow"][0] < 0.1 * figures["left_knee"][0]
+    model = robot.model(visuals=False)
+    rotors = dict(zip(robot.joint_names, model.dof_armature[6:], strict=True))
+    assert rotors["left_knee"] == 0 and rotors["left_ankle_roll"] == pytest.approx(robot.torque_limit[-1] / 7500, rel=0.1)
+    # the elbow: 5 Hz and critically damped about its inertia at home
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.home_qpos
+    mujoco.mj_forward(model, data)
+    full = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, data, full)
+    elbow = robot.joint_names.index("left_elbow")
+    kp, kd, inertia = robot.kp[elbow], robot.kd[elbow], full[6 + elbow, 6 + elbow]
+    assert np.sqrt(kp / inertia) >= 0.95 * 2 * np.pi * 5 and kd == pytest.approx(2 * np.sqrt(kp * inertia), rel=0.06)
+
+
+def test_missing_meshes_that_collide(tmp_path: Path) -> None:
+    mjcf = dog().replace('<geom class="visual" mesh="shell"/>', '<geom type="mesh" mesh="shell"/>')
+    with pytest.raises(InputError, match="'shell' meets the floor, and its file is missing; drop_missing=true leaves"):
+        proposal(tmp_path, mjcf)
+    found = propose(tmp_path / "model.xml", drop_missing=True)
+    assert "meshes" in guessed(found) and content(found)["drop_missing"] is True
+    assert all(check.passed for check in found.checks), found.checks
+    (tmp_path / "robot.yaml").write_text(found.text)
+    assert robots.load(tmp_path).model_sha256 == found.robot.model_sha256
+    calf = '<geom class="collision" size="0.01" fromto="0 0 0 0 0 -0.18"/>'
+    bare = mjcf.replace(calf, '<geom type="mesh" mesh="calf"/>').replace('class="foot"/>', 'class="visual" mesh="calf"/>')
+    (tmp_path / "model.xml").write_text(bare)
+    with pytest.raises(InputError, match=r"foot '.*' has no shape that collides"):
+        propose(tmp_path / "model.xml", drop_missing=True)
+
+
+def test_a_floating_joint_below_a_link_without_mass(tmp_path: Path) -> None:
+    """As URDFs describe a free base."""
+    legs = ""
+    for name in ("FL", "FR", "RL", "RR"):
+        x, y = 0.2 if name[0] == "F" else -0.2, 0.1 if name[1] == "L" else -0.1
+        inertial = '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/></inertial>'
+        parent = "trunk"
+        for part, axis, at in (("hip", "1 0 0", f"{x} {y} 0"), ("thigh", "0 1 0", "0 0 0"), ("calf", "0 1 0", "0 0 -0.2")):
+            ball = '<collision><origin xyz="0 0 -0.2"/><geometry><sphere radius="0.02"/></geometry></collision>'
+            link = f"{name}_{part}"
+            legs += f'<link name="{link}">{inertial.format(0.5, 0.002)}{ball if part == "calf" else ""}</link>'
+            legs += f'<joint name="{link}_joint" type="revolute"><parent link="{parent}"/><child link="{link}"/>'
+            legs += f'<origin xyz="{at}"/><axis xyz="{axis}"/><limit lower="-2.5" upper="2.5" effort="40" velocity="9"/></joint>'
+            parent = link
+    base = '<link name="base_link"/><joint name="free" type="floating"><parent link="base_link"/><child link="trunk"/></joint>'
+    text = f'<robot name="pup">{base}<link name="trunk">{inertial.format(8, 0.1)}</link>{legs}</robot>'
+    (tmp_path / "pup.urdf").write_text(text)
+    found = propose(tmp_path / "pup.urdf")
+    assert all(check.passed for check in found.checks), found.checks
+    assert found.robot.body_names[:2] == ("base_link", "trunk") and len(found.robot.joint_names) == 12
 
 
 def test_menageries_anymal_c(shared: Path) -> None:

@@ -287,5 +287,5 @@ def test_garbled_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no robot file"):
         robots.load(tmp_path / "other.yaml")
     (tmp_path / "robot.yaml").unlink()
-    with pytest.raises(InputError, match="no robot file"):
+    with pytest.raises(InputError, match=r"no robot\.yaml in folder"):
         robots.load(tmp_path)

@@ -8,24 +8,30 @@ the YAML carries "# guessed: why". The result is a start for a person who looks 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import mujoco
 import numpy as np
 
+from mocap_data.errors import InputError
 from npmp.robots import check as contract
 from npmp.robots.fields import FloatArray
-from npmp.robots.foreign import at_zero, compile_spec, own_drives, read_spec, refuse_unfit, strip
+from npmp.robots.foreign import Drive, at_zero, compile_spec, own_drives, read_spec, refuse_unfit, strip
 from npmp.robots.proposal.draft import Draft, Finding, posed
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough
 from npmp.robots.proposal.limbs import check_forward, find_limbs
 from npmp.robots.proposal.markers import place_markers
 from npmp.robots.proposal.mirrors import find_mirrors
+from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates, find_imu
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
+
+_UPRIGHT = 1.0  # feet of a pose that stands are less beside their hips than this times what they are below
 
 
 @dataclass(frozen=True)
@@ -39,29 +45,83 @@ class Proposal:
     checks: tuple[contract.Check, ...]
 
 
-def propose(mjcf: Path, *, reference: str | None = None, name: str | None = None, folder: Path | None = None) -> Proposal:
+@contract.quiet()
+def propose(
+    mjcf: Path,
+    *,
+    reference: str | None = None,
+    name: str | None = None,
+    folder: Path | None = None,
+    drop_missing: bool = False,
+) -> Proposal:
     """A robot.yaml for the model in `mjcf`.
 
     Args:
       mjcf: the model's file, MJCF or URDF.
       reference: how robot.yaml shall name that file; by default its absolute path.
       name: the robot's; by default from the model's own.
-      folder: where robot.yaml will lie, for messages.
+      folder: where robot.yaml will lie, for messages and a relative reference.
+      drop_missing: leave out colliding shapes whose mesh files are missing; without it they are refused.
 
     Raises: InputError for a model that cannot be read, has no legs, or whose proposal does not load.
     """
     spec = read_spec(mjcf)
     drives, keys, timestep = own_drives(spec), _standing_keys(spec), float(spec.option.timestep)
     model_name = spec.modelname
-    strip(spec, mjcf, visuals=False)
+    dropped = strip(spec, mjcf, visuals=False, drop_missing=drop_missing)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
     chosen = name or _slug(model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem)
-    draft = Draft(mjcf, reference or str(mjcf.resolve()), chosen, model, at_zero(model))
-    home = next((key for key in keys if len(key) == model.nq), None)
-    pose = draft.zero if home is None else posed(model, home[7:])
-    find_limbs(draft, pose)
-    check_forward(draft, pose)
+    where = (folder or Path()) / "robot.yaml"
+
+    def drafted() -> Draft:
+        draft = Draft(mjcf, reference or str(mjcf.resolve()), chosen, model, at_zero(model), bool(dropped))
+        if dropped:
+            some = ", ".join(dropped[:4]) + (" ..." if len(dropped) > 4 else "")
+            draft.note("meshes", f"{len(dropped)} that would collide left out: {some}", "their files are missing")
+        return draft
+
+    poses = [key for key in keys if len(key) == model.nq]
+    standing = next((key for key in poses if _stands(drafted(), key)), None)
+    robot, draft = _fill(drafted(), standing, drives, timestep, where)
+    checks = contract.check(robot)
+    passed_over = "its feet are not under its hips" if poses and standing is None else ""
+    if standing is not None and not _holds(checks):  # one that was searched may
+        other, second = _fill(drafted(), None, drives, timestep, where)
+        again = contract.check(other)
+        if _holds(again):
+            robot, draft, checks, passed_over = other, second, again, "it does not stand for 2 s"
+    if passed_over:
+        at = next(i for i, found in enumerate(draft.findings) if found.topic == "home")
+        draft.findings.insert(at, Finding("keyframe", "the model's is passed over", passed_over))
+    return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+
+
+def _holds(checks: Sequence[contract.Check]) -> bool:
+    return all(check.passed for check in checks if check.name in ("feet", "stands"))
+
+
+def _stands(draft: Draft, key: FloatArray) -> bool:
+    """Whether the legs of a keyframe reach down from their hips, as far as can be said without simulating it."""
+    pose = posed(draft.model, key[7:])
+    legs = 0
+    with suppress(InputError):  # with straight legs at zero joints, most models stand
+        find_limbs(draft, draft.zero)
+        legs = len(draft.legs)
+    try:
+        find_limbs(draft, pose)
+        away = np.array([end_of_leg(draft, pose, limb) - pose.xanchor[limb.joints[0] + 1] for limb in draft.legs])
+    except InputError:
+        return False
+    return len(draft.legs) >= legs and bool(np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2]))
+
+
+def _fill(
+    draft: Draft, home: FloatArray | None, drives: Mapping[str, Drive], timestep: float, where: Path
+) -> tuple[Robot, Draft]:
+    """The robot proposed with this keyframe's pose, or with one that is searched, and the draft that says how."""
+    find_limbs(draft, draft.zero if home is None else posed(draft.model, home[7:]))
+    check_forward(draft)
     choose_rates(draft, timestep)
     find_imu(draft)
     joints = choose_home(draft, home)
@@ -69,13 +129,10 @@ def propose(mjcf: Path, *, reference: str | None = None, name: str | None = None
     match_soles(draft)
     choose_limits(draft, joints)
     place_markers(draft, feet)
-    choose_gains(draft, drives, joints)
+    gains = choose_gains(draft, drives, joints)
     draft.content["symmetries"] = {}
-    where = (folder or Path()) / "robot.yaml"
     find_mirrors(draft, where)
-    robot = strong_enough(draft, where)
-    checks = contract.check(robot)
-    return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+    return strong_enough(draft, gains, where), draft
 
 
 def _slug(name: str) -> str:

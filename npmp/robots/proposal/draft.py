@@ -40,6 +40,7 @@ class Draft:
     name: str
     model: mujoco.MjModel
     zero: mujoco.MjData
+    drop_missing: bool = False  # mesh files that colliding shapes want
     legs: list[Limb] = field(default_factory=list)
     arms: list[Limb] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)  # of robot.yaml
@@ -110,7 +111,8 @@ def in_body(draft: Draft, body: str, point: FloatArray) -> list[float]:
 
 
 def content_of(draft: Draft) -> dict[str, Any]:
-    return {"name": draft.name, "mjcf": draft.reference, "source": str(draft.mjcf.name), "licence": ""} | draft.content
+    head = {"name": draft.name, "mjcf": draft.reference, "source": str(draft.mjcf.name), "licence": ""}
+    return head | ({"drop_missing": True} if draft.drop_missing else {}) | draft.content
 
 
 def short(value: float) -> float:

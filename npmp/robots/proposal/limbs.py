@@ -106,9 +106,11 @@ def _arms(draft: Draft, leaves: list[int]) -> list[Limb]:
     return [best["L"], best["R"]] if len(best) == 2 else []
 
 
-def check_forward(draft: Draft, pose: mujoco.MjData) -> None:
-    """Hold the names' and the soles' idea of forward against the base's X axis."""
-    ends = {limb.body: np.array(pose.body(limb.body).xpos) for limb in draft.legs}
+def check_forward(draft: Draft) -> None:
+    """Hold the names' idea of forward against the base's X axis, by where the legs begin: feet may be anywhere."""
+    ends = {limb.body: anchor_of(draft, limb.joints[0]) for limb in draft.legs}
+    if np.ptp([end[1] for end in ends.values()]) < 1e-3:  # hips on the middle line
+        ends = {limb.body: np.array(draft.zero.body(limb.body).xpos) for limb in draft.legs}
     told = {limb.body: contract.sides(limb.body) for limb in draft.legs}
     middle = np.mean(list(ends.values()), axis=0)
     arms = [side * (ends[body] - middle) for body, sides in told.items() for side in (sides[0],) if side]
@@ -122,8 +124,11 @@ def check_forward(draft: Draft, pose: mujoco.MjData) -> None:
         draft.note("axes", "X forward, Y left: as the names of the feet say")
         return
     axis = ("+X", "-X", "+Y", "-Y")[int(np.argmax([heading[0], -heading[0], heading[1], -heading[1]]))]
+    if axis == "+X":
+        places = ", ".join(f"{body} {'left' if end[1] > middle[1] else 'right'}" for body, end in ends.items())
+        raise InputError(f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left): {places}")
     raise InputError(
-        f"{draft.mjcf}: by the names of its feet the robot faces {axis} of its base frame; X is expected. "
+        f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame; X is expected. "
         "Turn the children of the root body in the model"
     )
 

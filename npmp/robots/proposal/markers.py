@@ -24,6 +24,7 @@ def place_markers(draft: Draft, feet: dict[str, Any]) -> None:
             markers[f"{limb.side}_foot"] = {"body": foot, "position": list(feet["offset"])}
     else:
         _person(draft, feet, hips, markers)
+        _steady_root(draft, markers)
     for name in markers:
         draft.why[f"markers.{name}"] = _marker_source(name)
         _as_its_twin(draft, markers, name)
@@ -81,6 +82,21 @@ def _person(
         elbow = _middle_joint(draft, limb, shoulders[limb.side], hand)
         markers[f"{limb.side}_elbow"] = _on_joint(draft, elbow, shoulders[limb.side], hand)
         markers[f"{limb.side}_hand"] = {"body": limb.body, "position": in_body(draft, limb.body, hand)}
+
+
+def _steady_root(draft: Draft, markers: dict[str, dict[str, Any]]) -> None:
+    """Give the root three markers that are not on a line: its pose is fitted to them. Above or below a waist stand two.
+
+    The chest first, then the hips, as they are at zero joints: with the waist straight nothing changes.
+    """
+    root = draft.model.body(1).name
+    for names in ((), ("chest",), ("L_hip", "R_hip")):
+        for name in names:
+            place = in_base(draft, markers[name]["body"], markers[name]["position"])
+            markers[name] = {"body": root, "position": in_body(draft, root, place)}
+        points = np.array([marker["position"] for marker in markers.values() if marker["body"] == root]).reshape(-1, 3)
+        if len(points) and np.linalg.matrix_rank(points - points.mean(axis=0), tol=0.02) > 1:
+            return
 
 
 def _meeting(draft: Draft, joints: Sequence[int]) -> FloatArray:

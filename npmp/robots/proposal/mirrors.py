@@ -9,7 +9,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.proposal.draft import Draft, content_of, model_range, short
+from npmp.robots.proposal.draft import Draft, axis_of, content_of, model_range, short
 from npmp.robots.robot import build
 from npmp.robots.symmetry import swapped
 
@@ -22,6 +22,7 @@ _ENDS = (
     ("lf", "lh"), ("rf", "rh"), ("fl", "rl"), ("fr", "rr"), ("fl", "hl"), ("fr", "hr"),
     ("front", "hind"), ("front", "rear"), ("front", "back"), ("Front", "Hind"), ("Front", "Rear"), ("Front", "Back"),
 )  # fmt: skip
+_KEPT = 0.75  # share of a joint's range that must be left
 
 
 def find_mirrors(draft: Draft, where: Path) -> None:
@@ -35,6 +36,8 @@ def find_mirrors(draft: Draft, where: Path) -> None:
                 draft.note(name, "none", "no names that differ by left and right only: motions cannot be mirrored")
             continue
         problem = ""
+        if name == "left_right":
+            _narrow_limits(draft, swap)
         for tolerance in (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2):
             entry = {"normal": normal, "swap": swap} | ({} if tolerance is None else {"tolerance": tolerance})
             draft.content["symmetries"][name] = entry
@@ -73,6 +76,44 @@ def _even_home(draft: Draft, where: Path, name: str) -> None:
         return  # the model's own limits are no mirror images
     for row, joint, low, high in zip(draft.content["joints"].values(), home, lower, upper, strict=True):
         row |= {"home": round(float(joint), 4), "lower": short(low), "upper": short(high)}
+
+
+def _narrow_limits(draft: Draft, swap: list[list[str]]) -> None:
+    """Give joints whose limits are nearly their images' the narrower of both: robots are built so, motions need not be.
+
+    Only where at least _KEPT of each range is left, and home is.
+    """
+    table = draft.content["joints"]
+    index = {name: i for i, name in enumerate(draft.joint_names)}
+    narrowed: dict[str, float] = {}  # pair -> what its ranges differ by [rad]
+    for name in draft.joint_names:
+        images = (_image(name, a, b) for a, b in swap)
+        other = next((image for image in images if image is not None), name)
+        if other not in index or index[other] < index[name]:
+            continue
+        axis = axis_of(draft, index[other]) * [-1, 1, -1]  # of the image
+        sign = 1.0 if axis @ axis_of(draft, index[name]) > 0 else -1.0
+        own, twin = table[name], table[other]
+        there = sorted((sign * twin["lower"], sign * twin["upper"]))
+        low, high = max(own["lower"], there[0]), min(own["upper"], there[1])
+        widest = max(own["upper"] - own["lower"], there[1] - there[0])
+        apart = max(abs(own["lower"] - there[0]), abs(own["upper"] - there[1]))
+        homes = (own["home"], sign * twin["home"])
+        if apart < 1e-6 or high - low < _KEPT * widest or not all(low <= home <= high for home in homes):
+            continue
+        lower, upper = sorted((sign * low, sign * high))
+        own |= {"lower": short(low), "upper": short(high)}
+        twin |= {"lower": short(lower), "upper": short(upper)}
+        for row in {name, other}:
+            draft.why[f"joints.{row}"] = "limits: the narrower of left and right, so that motions can be mirrored"
+        narrowed[f"{name} and {other}" if other != name else name] = apart
+    if narrowed:
+        what = f"the narrower of left and right, which differ by up to {max(narrowed.values()):.2g} rad, for the mirror"
+        draft.note("mirrored limits", "; ".join(narrowed), what)
+
+
+def _image(name: str, left: str, right: str) -> str | None:
+    return swapped(name, left, right) or swapped(name, right, left)
 
 
 def _mirror_problem(draft: Draft, where: Path, name: str) -> str:
