@@ -18,6 +18,7 @@ from mocap_data.errors import InputError
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
+    "modules",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from experiments.plant import hold_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
-from npmp import robots
+from npmp import modules, robots
 from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
 from npmp.envs.plant import PlantConfig
 from npmp.reuse import HighLevelPolicy, evaluate_walking
@@ -187,7 +187,7 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "video", "auto", "none")
     out, robot = run.place, robots.load(config.robot.name)
     motions = load_motions(config.data, robot, config.split)
-    module = Path(str(config.module))
+    module = modules.find(str(config.module))
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     skill.check_encoder(robot)

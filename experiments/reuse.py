@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,7 +15,7 @@ from experiments.plant import hold_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
-from npmp import robots
+from npmp import modules, robots
 from npmp.envs import WalkingConfig, WalkingEnv, load_motions
 from npmp.envs.walking import COMMAND_NAMES, CommandRange, as_command_range, command_range_from_motions
 from npmp.nets.high_level import HighLevelConfig
@@ -78,7 +77,8 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
     above_zero(config, "evaluation.seconds")
     robot = robots.load(config.robot.name)
-    skill = SkillModule.load(config.module).requires_grad_(False)
+    folder = modules.find(str(config.module))
+    skill = SkillModule.load(folder).requires_grad_(False)
     skill.check_robot(robot)
     motions = None if config.data is None else load_motions(config.data, robot)
     task = {k: v for k, v in config.task.items() if k not in ("name", "command_range")}
@@ -99,7 +99,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         command=COMMAND_NAMES,
         command_range=walking.command_range,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
-        module=module_sha256(config.module),
+        module=module_sha256(folder),
     )
     settings = build(VMPOTrainerConfig, config.algo, ignore=("name", "num_envs"), at="algo")
     trainer = VMPOTrainer(env, skill, policy, settings, seed=run.seed)
@@ -112,7 +112,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         return {
             "task": config.task.name,
             "algorithm": config.algo.name,
-            "module": Path(str(config.module)).name,
+            "module": folder.name,
             "module_sha256": policy.contract.module_sha256,
             "command_range": policy.contract.command_range,
             "settings": {key: value for key, value in asdict(walking).items() if key != "num_threads"},

@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.checkpoint": ("mocap_data",),
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
+    "npmp.modules": ("mocap_data",),
     "npmp.wander": ("npmp.nets", "npmp.envs", "npmp.skill"),
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (

@@ -1,0 +1,35 @@
+"""Skill modules that come with the package, each a folder with its model card, CARD.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mocap_data.errors import InputError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def names() -> tuple[str, ...]:
+    """The shipped modules, sorted."""
+    return tuple(sorted(path.parent.name for path in _PACKAGE.glob("*/module.json")))
+
+
+def find(module: str | Path) -> Path:
+    """The folder of a shipped module by its name; any other value is a folder already.
+
+    Raises InputError for neither.
+    """
+    folder = Path(module)
+    if folder.is_dir():
+        return folder
+    if str(module) in names():
+        return _PACKAGE / str(module)
+    shipped = ", ".join(names()) or "none"
+    raise InputError(f"no skill module '{module}': neither a folder nor one of those that are shipped ({shipped})")
+
+
+def card(name: str) -> str:
+    """The model card of a shipped module: data, command, steps, scores, limits. Raises InputError for an unknown name."""
+    if name not in names():
+        raise InputError(f"no shipped module '{name}'; there are: {', '.join(names()) or 'none'}")
+    return (_PACKAGE / name / "CARD.md").read_text(encoding="utf-8")
