@@ -36,7 +36,7 @@ from retarget import pose
 from retarget.pipeline import targets_of
 from retarget.quality import overall_rms
 from retarget.solver import Solver
-from retarget.targets import solver_for
+from retarget.targets import MIN_FRAMES, solver_for
 
 FIRST_FRAME_STEPS = 20  # of mink on a track's first frame, which no earlier frame warms up
 SAME_RMS = 1e-6  # [m] markers a micrometre apart; what is minimised, and compared to the last digit, is eq. 8's objective

@@ -35,6 +35,7 @@ from experiments.recordings import (
 from mocap_data import Clip, MotionSet, ReferenceMotion, write_motions
 from mocap_data.errors import InputError
 from mocap_data.plausible import doubts as implausible
+from mocap_data.plausible import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot
@@ -77,6 +78,8 @@ def run(config: DictConfig, run: Run) -> int:
     robot = robots.load(config.robot.name)
     gathered = gather(config, robot)
     if config.method == "points":
+        if config.scale is None:
+            gathered = of_plausible_size(gathered)
         whole, more = motions_of(gathered, robot, lambda: retarget_clips(gathered.clips, robot, options, files=gathered.files))
     else:
         whole, more = motions_of(gathered, robot, lambda: retarget_by_joints(gathered, robot, joint_options(config), config.asf))
@@ -87,7 +90,8 @@ def run(config: DictConfig, run: Run) -> int:
     doubtful = {
         motion.name: why for motion in whole.motions if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
     }
-    cleaned = clean(whole, robot, **filters) if config.clean else uncleaned(whole)
+    source_of = {name: f"{origin.file}: {gathered.entries[name]}" for name, origin in gathered.origins.items()}
+    cleaned = clean(whole, robot, origins=source_of, **filters) if config.clean else uncleaned(whole)
     if not cleaned.motions.motions:
         warn(doubtful)
         report_failures(failures)
@@ -212,6 +216,25 @@ def read_clips(config: DictConfig) -> tuple[list[Clip], list[Failure]]:
     """
     gathered = gather(config, robots.load(config.robot.name))
     return gathered.clips, gathered.failures
+
+
+def of_plausible_size(gathered: Gathered) -> Gathered:
+    """What was gathered without the clips whose size says that their units were read wrongly; those are failures.
+
+    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the dataset. Who gives scale=
+    has said what the units are; such a clip is warned of and kept. Raises InputError where nothing remains.
+    """
+    apart = [clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()]  # keypoints all at one place have no size
+    wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
+    said = {name: f"{name} {why}; its units look wrong, and scale= is not given" for name, why in wrong.items()}
+    failures = [(gathered.files[name], text) for name, text in said.items()]
+    left = gathered._replace(
+        clips=[clip for clip in gathered.clips if clip.name not in wrong], failures=[*gathered.failures, *failures]
+    )
+    if not (left.clips or left.motions):
+        report_failures(left.failures[1:])
+        raise InputError(described(left.failures[0]))
+    return left
 
 
 def motions_of(

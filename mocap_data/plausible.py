@@ -26,15 +26,24 @@ _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNOR
 
 def doubts(clip: Clip) -> list[str]:
     """What looks misread about a clip, a line each, with the option that may help; nothing where all looks well."""
-    positions = clip.positions
-    size = float(np.median(np.linalg.norm(np.ptp(positions, axis=1), axis=-1)))
-    found = []
-    if not SIZES[0] <= size <= SIZES[1] and len(clip.names) > 1:
-        found.append(f"is {size:.3g} m across (units? {_better_unit(size)})")
-    found += [doubt for doubt in (_motion(clip), _rate(clip), _axis(clip, size)) if doubt]
+    size = _size(clip)
+    found = [doubt for doubt in (wrong_size(clip), _motion(clip), _rate(clip), _axis(clip, size)) if doubt]
     if SIZES[0] <= size <= SIZES[1]:  # of another size these say nothing new
         found += [doubt for doubt in (_speed(clip), _jumps(clip), _floor(clip)) if doubt]
     return found
+
+
+def wrong_size(clip: Clip) -> str:
+    """That a clip is of a size that no animal or person has, as in `doubts`; nothing where it is not, or has one keypoint."""
+    size = _size(clip)
+    if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
+        return ""
+    return f"is {size:.3g} m across (units? {_better_unit(size)})"
+
+
+def _size(clip: Clip) -> float:
+    """[m] across all keypoints at once, the median over frames."""
+    return float(np.median(np.linalg.norm(np.ptp(clip.positions, axis=1), axis=-1)))
 
 
 def _better_unit(size: float) -> str:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -223,12 +224,15 @@ class Cleaner:
         return kept, dropped
 
 
-def clean(motion_set: MotionSet, robot: Robot, **options: Any) -> Cleaned:
+def clean(
+    motion_set: MotionSet, robot: Robot, *, origins: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> Cleaned:
     """A training set out of retargeted recordings.
 
     Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a recording that is kept whole
     in one piece keeps its name. Their figures of quality are found anew, those of mirrors are the same. The options are
     kept in the result's provenance under "cleaning".
+    origins: of recordings that are stretches of one, which one: see `split.split`.
     options: the fields of `CleanOptions`.
 
     Raises InputError for bad options, motions of another robot, and mirrors that the robot does not have. That
@@ -257,7 +261,7 @@ def clean(motion_set: MotionSet, robot: Robot, **options: Any) -> Cleaned:
             motions += [
                 mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used), tree=tree) for way in ways
             ]
-    divided = split.split(motions, chosen.validation, chosen.seed)
+    divided = split.split(motions, chosen.validation, chosen.seed, origins)
     if chosen.flatten and divided:
         divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}

@@ -1,4 +1,4 @@
-"""What kind of movement a motion is, by its root's speed and turning, and medians of quality figures by kind.
+"""What kind of movement a motion is, by its root's speed and turning.
 
 The bounds are those that tell a dog's gaits apart (Zhang et al. 2018 use the same speeds); a person's walk falls among
 its walks or trots. Shapes: T frames.
@@ -7,7 +7,6 @@ its walks or trots. Shapes: T frames.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,23 +29,3 @@ def kinds_of(motion: ReferenceMotion) -> tuple[str, ...]:
     heading = np.unwrap(np.arctan2(forward[:, 1], forward[:, 0]))
     turning = kind != SPEEDS[0][0] and abs(heading[-1] - heading[0]) >= TURNING * seconds
     return (kind, TURN) if turning else (kind,)
-
-
-def medians(motions: Sequence[ReferenceMotion], figures: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By kind, in the order of `SPEEDS`, then turns: how many "motions", their "seconds", and the median of each figure.
-
-    Kinds without a motion are left out; a figure that no motion of a kind has is NaN.
-    """
-    found: dict[str, dict[str, float]] = {}
-    kinds = [kinds_of(motion) for motion in motions]
-    for kind in (*(name for name, _ in SPEEDS), TURN):
-        these = [motion for motion, own in zip(motions, kinds, strict=True) if kind in own]
-        if not these:
-            continue
-        values = {key: [motion.quality[key] for motion in these if key in motion.quality] for key in figures}
-        found[kind] = {
-            "motions": float(len(these)),
-            "seconds": sum(motion.duration_s for motion in these),
-            **{key: float(np.median(known)) if known else math.nan for key, known in values.items()},
-        }
-    return found

@@ -56,7 +56,6 @@ from retarget.trajectory import Track, held_points, settle
 _UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 _FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 _FLOOR_TIME = 0.15  # [s] standard deviation of the window that its height is smoothed with
-_SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, places in `legs.LEG_MARKERS`
 _LEG_JOINTS = ("hip_yaw", "hip_roll", "hip_pitch", "knee", "ank_pitch", "ank_roll")
 _ARM_JOINTS = ("sho_pitch", "sho_roll", "el")
 _AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1, "ank_roll": 0,
@@ -243,11 +242,7 @@ class Mapper:
         for side in SIDES:
             for joint in (*_LEG_JOINTS, *_ARM_JOINTS):
                 self._sign[f"{side}_{joint}"] = self._axis_sign(f"{side}_{joint}", _AXES[joint])
-        markers = [robot.markers[name] for name in legs.LEG_MARKERS if name in robot.markers]
-        if len(markers) < len(legs.LEG_MARKERS):
-            raise InputError(f"robot '{robot.name}' has not the markers {', '.join(legs.LEG_MARKERS)}")
-        body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
-        self.leg_points = pose.Points(body, np.stack([marker.position for marker in markers]))
+        self.leg_points = legs.leg_points(robot)
         home = pose.positions_of(self.leg_points, *pose.forward(self.solver.tree, robot.home_qpos[None]))[0].reshape(2, 3, 3)
         self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
         self._hips = self.leg_points.local[[0, 3]].mean(axis=0)  # middle of the hips, in the trunk's frame
@@ -374,7 +369,7 @@ class Mapper:
             given = self.apart(qpos, outward)
             if not options.hold_feet:
                 return given
-            track = Track(self.solver, given, standing, held, clearance, self.leg_points, _SEGMENTS, most)
+            track = Track(self.solver, given, standing, held, clearance, self.leg_points, legs.SEGMENTS, most)
             settled = settle(track, settled)
             more = self.needed(settled, rate_hz) if options.avoid_collisions else outward * 0.0
             if not more.any():

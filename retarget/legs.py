@@ -8,19 +8,30 @@ Shapes: T frames, two legs (left, right), two segments (thigh, shank). World fra
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.resampling import frame_times
-from retarget.skeletons import marker_positions, skeleton_of
+from retarget.pose import Points
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
+SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, from place to place in `LEG_MARKERS`
+
+
+def leg_points(robot: Robot) -> Points:
+    """The robot's markers `LEG_MARKERS` as points on its bodies. Raises InputError where it has not all of them."""
+    lacking = [name for name in LEG_MARKERS if name not in robot.markers]
+    if lacking:
+        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}")
+    markers = [robot.markers[name] for name in LEG_MARKERS]
+    body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
+    return Points(body, np.stack([marker.position for marker in markers]))
 
 
 def directions(points: Array) -> Array:
@@ -40,26 +51,19 @@ def robot_directions(robot: Robot, motion: ReferenceMotion) -> Array:
 
     Raises InputError for a robot without these markers.
     """
-    lacking = [name for name in LEG_MARKERS if name not in robot.markers]
-    if lacking:
-        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}")
-    markers = [robot.markers[name] for name in LEG_MARKERS]
-    body = [robot.body_names.index(marker.body) for marker in markers]
-    local = np.stack([marker.position for marker in markers])
-    world = motion.body_pos[:, body] + rotations.rotate(motion.body_quat[:, body], local)
+    points = leg_points(robot)
+    world = motion.body_pos[:, points.body] + rotations.rotate(motion.body_quat[:, points.body], points.local)
     return directions(world.reshape(-1, 2, 3, 3))
 
 
-def clip_directions(clip: Clip, rate_hz: float) -> Array:
-    """(S, 2, 2, 3) directions of a recorded person's thighs and shanks at another rate, from the start of the clip.
-
-    Raises InputError for a clip of no known skeleton with legs.
-    """
-    points = marker_positions(clip, skeleton_of(clip, LEG_MARKERS), LEG_MARKERS)
-    if rate_hz != clip.rate_hz:
-        times = frame_times(len(points), clip.rate_hz, rate_hz)
-        points = np.asarray(CubicSpline(np.arange(len(points)), points, axis=0)(times))
-    return directions(points.reshape(-1, 2, 3, 3))
+def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:
+    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names; None where legs lack one,
+    or two of a leg's coincide."""
+    if not set(LEG_MARKERS) <= set(names):
+        return None
+    with contextlib.suppress(InputError):
+        return directions(markers[:, [names.index(name) for name in LEG_MARKERS]].reshape(-1, 2, 3, 3))
+    return None
 
 
 def orientation_error(source: Array, robot: Array) -> Array:

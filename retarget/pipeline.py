@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget import pose, poses
+from retarget import legs, pose, poses
 from retarget.markers import Layout
 from retarget.offsets import estimate
 from retarget.options import Options
@@ -226,6 +226,7 @@ def _motions(
         position, rotation = pose.forward(solver.tree, qpos)
         world = pose.positions_of(layout.points(theta), position, rotation)
         squares = np.square(world - (track.raw + shift)).sum(axis=-1)  # (T, M)
+        contacts = track.standing & solver.on_floor(qpos)
         motion = ReferenceMotion(
             name=clip.clip.name,
             qpos=qpos,
@@ -235,13 +236,18 @@ def _motions(
             rate_hz=track.rate_hz,
             source=clip.clip.source,
             licence=clip.clip.licence,
-            quality={"body_scale": skeleton.scale},
-            contacts=track.standing & solver.on_floor(qpos),
+            quality={"body_scale": skeleton.scale, "floor_slope": clip.slope},
+            contacts=contacts,
             frame_quality={
                 "marker_rms_m": np.sqrt(squares.mean(axis=1)),
                 "marker_max_m": np.sqrt(squares.max(axis=1)),
+                "stances_lost": (track.standing & ~contacts).sum(axis=1).astype(np.float64),
             },
             recording=clip.clip.name,
         )
+        wanted = legs.marker_directions(track.raw, layout.names)
+        if wanted is not None:
+            error = legs.orientation_error(wanted, legs.robot_directions(solver.robot, motion)).mean(axis=(1, 2))
+            motion = replace(motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error})
         motions.append(judge.judged(motion))
     return motions

@@ -4,6 +4,7 @@
 2. the root's path is smoothed
 3. limbs are solved anew on that path, standing feet heavily weighted (`stand.put_feet`)
 4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
+5. flat feet are settled, all frames together (`trajectory.settle`): slowing a joint of the leg tilts its sole
 Shapes: T frames, M markers, J joints, F feet with K contact points each.
 """
 
@@ -17,14 +18,16 @@ import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from retarget import ground, pose, stand
+from retarget import ground, legs, pose, stand
 from retarget.options import Options
 from retarget.solver import Solver
 from retarget.targets import Targets, low_pass
+from retarget.trajectory import Track, settle
 
 _SUNK = 0.002  # [m] feet that slow legs drag deeper are lifted
 _RAISES = 4
 _RAISE_TIME = 0.1  # [s] within which they are
+_TOGETHER = 8192  # frames of soles settled together at most: 70 kB of memory each
 _FAR = 1e6  # [rad] for no bound
 _TOUCH = 0.0005  # [m] arms deeper in other parts give way
 _GIVE_WAYS = 5  # steps in which they do
@@ -70,10 +73,38 @@ def solve(
     held = replace(_joined(problem, solver, limbs, weight, options.foot_weight), hold_root=True)
     limb_goal = _beside(goal[:, limbs], soles)
     qpos = stand.put_feet(qpos, held, limb_goal, rate, solver, pieces=pieces, iterations=options.iterations)
+    most = np.full(len(robot.joint_names), np.inf)
     if options.joint_speed_share is not None:
         most = options.joint_speed_share * robot.velocity_limit / rate
         qpos = _slow_down(qpos, most, held, limb_goal, tracks, pieces, solver)
+    if solver.points_per_foot >= 3 and options.plant_feet:
+        return [_settled(qpos[piece], track.standing, most, solver) for piece, track in zip(pieces, tracks, strict=True)]
     return [qpos[piece] for piece in pieces]
+
+
+def _settled(qpos: Array, standing: ground.Bools, most: Array, solver: Solver) -> Array:
+    """Poses (T, 7 + J) of a robot with soles that stand flat where `standing` (T, F) says so and its legs reach the floor."""
+    stands = standing & solver.on_floor(qpos)
+    held = np.repeat(stands[..., None], solver.points_per_foot, axis=2)
+    if set(legs.LEG_MARKERS) <= set(solver.robot.markers):
+        points, vectors = legs.leg_points(solver.robot), legs.SEGMENTS
+    else:  # then the joints alone say where the legs point
+        points, vectors = pose.Points(np.zeros(0, dtype=np.intp), np.zeros((0, 3))), np.zeros((0, 2), dtype=np.intp)
+    free, edges = np.zeros(stands.shape), still_frames(qpos, _TOGETHER)
+    parts = [slice(a, b) for a, b in pairwise(edges)]
+    return np.concatenate(
+        [settle(Track(solver, qpos[p], stands[p], held[p], free[p], points, vectors, most)) for p in parts]
+    )
+
+
+def still_frames(qpos: Array, longest: int) -> list[int]:
+    """Where to cut a motion (T, 7 + J) into parts of at most `longest` frames: [0, ..., T], where joints move least."""
+    edges = [0]
+    while len(qpos) - edges[-1] > longest:
+        half = edges[-1] + longest // 2
+        change = np.abs(np.diff(qpos[half : edges[-1] + longest, 7:], axis=0)).max(axis=1)
+        edges.append(half + 1 + int(np.argmin(change)))
+    return [*edges, len(qpos)]
 
 
 def _slow_down(

@@ -2,7 +2,13 @@
 
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z = 0, SI units.
 
-rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square, largest [m]
+rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square, largest [m]. The
+                            recording's at the robot's size (body_scale), displaced by the offsets that were fitted to it,
+                            paws by their own height over the floor: what is left is what the robot does differently
+stance_lost_share           share of the recording's stances (feet times frames) in which the robot's foot is too high to
+                            stand; these are no contacts, so slide and float do not count them
+near_floor_mps              mean horizontal speed of contact points within NEAR of the floor, whatever the contacts say:
+                            feet that land and leave count, too [m/s]
 foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
 foot_slide_share            share of their steps from frame to frame that are faster than SLIDING
 penetration_m               greatest depth of a contact point below the floor [m]
@@ -14,7 +20,7 @@ limit_violations            number of (frame, joint) pairs beyond the position l
 velocity_violations         number of (frame, joint) pairs beyond the velocity limits
 self_collision_share        share of frames in which the robot's parts are deeper than TOUCHING in each other
 jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
-leg_orientation_deg         median angle between the robot's thighs and shanks and the person's [deg] (people by joints)
+leg_orientation_deg         median angle between the robot's thighs and shanks and the person's [deg]
 """
 
 from __future__ import annotations
@@ -32,14 +38,15 @@ from retarget.ground import Bools, stance
 from retarget.self_collision import SelfCollision
 
 SLIDING = 0.05  # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
+NEAR = 0.005  # [m] lower contact points are at the floor
 TOUCHING = 0.001  # [m] shallower contacts of the robot with itself are its models' roundness
 _TOLERANCE = 1e-9  # of limits: a joint at its bound is within it
 
 # What is bad of each figure: of a set, the worst motions are those that exceed one of these most.
 BAD = {
-    "rms_marker_m": 0.05, "max_marker_m": 0.25, "foot_slide_mps": 0.1, "penetration_p99_m": 0.01, "float_m": 0.02,
+    "rms_marker_m": 0.05, "max_marker_m": 0.25, "foot_slide_mps": 0.1, "penetration_p99_m": 0.01, "float_m": 0.01,
     "body_penetration_m": 0.02, "limit_violations": 1.0, "velocity_violations": 1.0, "self_collision_share": 0.05,
-    "leg_orientation_deg": 15.0,
+    "leg_orientation_deg": 15.0, "stance_lost_share": 0.2,
 }  # fmt: skip
 
 
@@ -72,12 +79,14 @@ class Judge:
         feet, standing = self.feet(motion), self.contacts(motion)
         slides = slide_speeds(feet, standing, rate)
         clearance = feet[..., 2] - robot.foot_radius  # (T, F, K)
+        low = slide_speeds(feet, clearance < NEAR, rate)
         depth = np.maximum(0.0, -clearance.min(axis=(1, 2)))
         itself, below = self._collision.depths(motion.qpos)
         return {
             **frame_figures(motion),
             "foot_slide_mps": float(slides.mean()) if slides.size else 0.0,
             "foot_slide_share": float((slides > SLIDING).mean()) if slides.size else 0.0,
+            "near_floor_mps": float(low.mean()) if low.size else 0.0,
             "penetration_m": float(depth.max()),
             "penetration_p99_m": float(np.percentile(depth, 99)),
             "float_m": float(np.percentile(np.maximum(0.0, clearance[standing]), 99)) if standing.any() else 0.0,
@@ -94,21 +103,19 @@ class Judge:
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg]; nothing where it has none."""
+    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg], stances lost; nothing
+    where it has none."""
     found = {}
     if "marker_rms_m" in motion.frame_quality:
         found["rms_marker_m"] = float(np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean()))
     if "marker_max_m" in motion.frame_quality:
         found["max_marker_m"] = float(motion.frame_quality["marker_max_m"].max())
+    if "stances_lost" in motion.frame_quality and motion.contacts is not None:
+        lost = float(motion.frame_quality["stances_lost"].sum())
+        found["stance_lost_share"] = lost / max(lost + float(motion.contacts.sum()), 1.0)
     if "leg_orientation_rad" in motion.frame_quality:
         found["leg_orientation_deg"] = float(np.degrees(np.median(motion.frame_quality["leg_orientation_rad"])))
     return found
-
-
-def marker_errors(world: Array, targets: Array) -> dict[str, float]:
-    """Root mean square and largest distance [m] between markers `world` and `targets`, both (T, M, 3)."""
-    squares = np.square(world - targets).sum(axis=-1)
-    return {"rms_marker_m": float(np.sqrt(squares.mean())), "max_marker_m": float(np.sqrt(squares.max()))}
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
@@ -123,20 +130,9 @@ def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
 
 def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
     """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point from a frame to the next
-    in both of which its foot is `standing` (T, F). A step that takes off or lands is no slide."""
+    in both of which it is `standing`, (T, F) or (T, F, ...). A step that takes off or lands is no slide."""
     speed = np.linalg.norm(np.diff(feet[..., :2], axis=0), axis=-1) * rate_hz
     return np.asarray(speed[standing[1:] & standing[:-1]]).reshape(-1)
-
-
-def foot_slide(feet: Array, standing: Bools, rate_hz: float) -> float:
-    """Mean of `slide_speeds` [m/s]; 0 when no foot ever stands."""
-    speeds = slide_speeds(feet, standing, rate_hz)
-    return float(speeds.mean()) if speeds.size else 0.0
-
-
-def penetration(feet: Array, radius: float) -> float:
-    """Greatest depth [m] of foot spheres with centres `feet` (T, F, ..., 3) below the floor z = 0; at least 0."""
-    return float(max(0.0, radius - feet[..., 2].min()))
 
 
 def beyond_positions(joints: Array, lower: Array, upper: Array) -> Bools:
@@ -147,11 +143,6 @@ def beyond_positions(joints: Array, lower: Array, upper: Array) -> Bools:
 def beyond_speed(velocities: Array, limit: Array) -> Bools:
     """Which joint velocities (T, J) [rad/s] are beyond their limits (J,)."""
     return np.asarray(np.abs(velocities) > limit + _TOLERANCE)
-
-
-def limit_violations(joints: Array, velocities: Array, lower: Array, upper: Array, speed: Array) -> int:
-    """Number of (frame, joint) pairs beyond the position or the velocity limits; (T, J) against (J,)."""
-    return int(np.count_nonzero(beyond_positions(joints, lower, upper) | beyond_speed(velocities, speed)))
 
 
 def jerk_rms(joints: Array, rate_hz: float) -> float:

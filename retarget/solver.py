@@ -141,6 +141,8 @@ class Solver:
         for key, factor in (WEIGHTS if given is None else given).items():
             named = np.array([name == key or name.endswith(f"_{key}") for name in layout.names])
             members = parts.get(key, named)
+            if not members.any() and given is None:
+                continue  # a dog's recording has no knees
             if not members.any():
                 every = dict.fromkeys((*parts, *(name.rpartition("_")[2] for name in layout.names), *layout.names))
                 raise unknown("marker or part (weights)", key, tuple(every))

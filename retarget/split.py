@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -22,23 +23,31 @@ def recording_of(motion: ReferenceMotion) -> str:
     return motion.recording or motion.name
 
 
-def split(motions: Sequence[ReferenceMotion], validation: float, seed: int = 0) -> tuple[ReferenceMotion, ...]:
+def split(
+    motions: Sequence[ReferenceMotion],
+    validation: float,
+    seed: int = 0,
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[ReferenceMotion, ...]:
     """The motions with their `split` set, so that about a share `validation` of the seconds is for validation.
 
     All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as far as the recordings
     allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
+    origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too.
     Raises InputError for a share that is not in [0, 1).
     """
     if not 0.0 <= validation < 1.0:
         raise InputError(f"validation={validation}: the share for validation is at least 0 and below 1")
     if validation == 0.0 or not motions:
         return tuple(replace(motion, split="") for motion in motions)
+    whole = [origins.get(recording_of(motion), recording_of(motion)) for motion in motions]
     profile: dict[str, Array] = {}
-    for motion, seconds in zip(motions, histogram(motions)[0], strict=True):
-        profile[recording_of(motion)] = profile.get(recording_of(motion), np.zeros_like(seconds)) + seconds
+    for name, seconds in zip(whole, histogram(motions)[0], strict=True):
+        profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
     held_out = choose(profile, validation, seed)
     return tuple(
-        replace(motion, split=VALIDATION if recording_of(motion) in held_out else TRAIN) for motion in motions
+        replace(motion, split=VALIDATION if name in held_out else TRAIN)
+        for name, motion in zip(whole, motions, strict=True)
     )
 
 

@@ -45,6 +45,7 @@ class Recorded:
     standing: ground.Bools  # (T, F)
     legs: Array  # (F,) [m] height of the trunk's marker over each foot while it stands; NaN where it never does
     heights: Array  # (M,) [m] of the markers of standing feet; NaN for those that never stand, and for other markers
+    slope: float  # of the recorded floor, which was made level; 0 where it was
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def recorded(clip: Clip, solver: Solver, options: Options) -> Recorded:
             heights[list(solver.foot_markers[foot])] = (
                 np.median(smooth[now][:, list(solver.foot_markers[foot]), 2], axis=0) - floor
             )
-    return Recorded(clip, raw - down, smooth - down, standing, legs, heights)
+    return Recorded(clip, raw - down, smooth - down, standing, legs, heights, float(np.linalg.norm(slope)))
 
 
 def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> float:

@@ -38,6 +38,8 @@ _BEND = (5.0, 0.05, 0.02)  # of second differences: [1/m^2] root's place, [1/rad
 _ITERATIONS = 40
 _TOLERANCE = 1e-5  # [m or rad]
 _LONGEST_STEP = 0.3  # [m or rad]
+_ROUNDING = 1e-9  # [m or rad] what is at its bound up to rounding is within it, in a mirror as well
+_CHUNK = 2048  # frames whose Jacobians are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -141,16 +143,18 @@ class _System:
     gradient: Array  # (T, V)
 
 
-def _system(track: Track, points: pose.Points, goal: Array, held: Bools, wanted: Array, qpos: Array) -> _System:
-    solver, robot = track.solver, track.solver.robot
-    tree, count, frames = solver.tree, goal.shape[1], len(qpos)
+def _places(
+    track: Track, points: pose.Points, goal: Array, held: Bools, wanted: Array, qpos: Array
+) -> tuple[Array, Array, float]:
+    """What soles and legs want of each frame by itself: matrices (T, V, V), gradients (T, V), and their cost."""
+    tree, count, frames = track.solver.tree, goal.shape[1], len(qpos)
     position, rotation = pose.forward(tree, qpos)
     world = pose.positions_of(points, position, rotation)
     jacobian = pose.jacobian_of(tree, points, position, rotation, world)  # (T, M, 3, V)
 
     # soles: where they stand in all three axes, elsewhere only up, and only out of the floor
     miss = world[:, :count] - goal
-    below = world[:, :count, 2] < goal[..., 2]
+    below = world[:, :count, 2] < goal[..., 2] - _ROUNDING
     weight = np.where(held[..., None], _SOLE, 0.0) * np.ones(3)
     weight[..., 2] = np.where(held | below, _SOLE, 0.0)
     first, last = count + track.vectors[:, 0], count + track.vectors[:, 1]
@@ -160,9 +164,17 @@ def _system(track: Track, points: pose.Points, goal: Array, held: Bools, wanted:
     residual = np.concatenate((miss, legs), axis=1).reshape(frames, -1)
     weights = np.concatenate((weight, np.ones_like(legs)), axis=1).reshape(frames, -1)
     heavy = rows * weights[..., None]
-    blocks = heavy.transpose(0, 2, 1) @ rows
     gradient = np.einsum("trv,tr->tv", heavy, residual)
-    cost = float((weights * residual**2).sum())
+    return heavy.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())
+
+
+def _system(track: Track, points: pose.Points, goal: Array, held: Bools, wanted: Array, qpos: Array) -> _System:
+    tree, robot, frames = track.solver.tree, track.solver.robot, len(qpos)
+    pieces = [slice(a, a + _CHUNK) for a in range(0, frames, _CHUNK)]  # Jacobians are large
+    parts = [_places(track, points, goal[piece], held[piece], wanted[piece], qpos[piece]) for piece in pieces]
+    blocks = np.concatenate([part[0] for part in parts])
+    gradient = np.concatenate([part[1] for part in parts])
+    cost = sum(part[2] for part in parts)
 
     # the distance from the given motion, and its second differences
     turned = rotations.difference(track.qpos[:, 3:7], qpos[:, 3:7])
@@ -186,7 +198,7 @@ def _system(track: Track, points: pose.Points, goal: Array, held: Bools, wanted:
 
     # speeds and bounds
     change = np.diff(qpos[:, 7:], axis=0)
-    excess = np.sign(change) * np.maximum(0.0, np.abs(change) - track.most)
+    excess = np.sign(change) * np.maximum(0.0, np.abs(change) - track.most - _ROUNDING)
     active = np.where(excess != 0.0, _SPEED, 0.0)
     cost += float((active * excess**2).sum())
     diagonal[1:, 6:] += active
@@ -213,5 +225,5 @@ def _solve(system: _System, damping: float) -> Array:
         banded[width - offset, :, offset:] = values * (1.0 + damping) + damping * 1e-2 if offset == 0 else values
     banded[width - size, 1:] = system.next
     banded[0, 2:] = system.second
-    step = solveh_banded(banded.reshape(width + 1, -1), -system.gradient.reshape(-1), check_finite=False)
+    step = solveh_banded(banded.reshape(width + 1, -1), -system.gradient.reshape(-1), overwrite_ab=True, check_finite=False)
     return np.asarray(step).reshape(frames, size)

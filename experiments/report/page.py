@@ -616,7 +616,8 @@ _QUALITY: dict[str, tuple[str, float]] = {
 }
 # The rest of a motion's figures are for the report of `npmp retarget`.
 _HIDDEN = (
-    "name", "source", "licence", "foot_slide_share", "penetration_p99_m", "body_penetration_m", "jerk_rms", "body_scale",
+    "name", "source", "licence", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
+    "body_penetration_m", "jerk_rms", "body_scale", "floor_slope",
 )  # fmt: skip
 
 

@@ -288,6 +288,8 @@ COLUMNS: dict[str, tuple[str, float, int]] = {
     "max_marker_m": ("marker max (cm)", 100.0, 1),
     "foot_slide_mps": ("foot slide (cm/s)", 100.0, 2),
     "foot_slide_share": ("sliding steps (%)", 100.0, 1),
+    "near_floor_mps": ("speed near floor (cm/s)", 100.0, 1),
+    "stance_lost_share": ("stances lost (%)", 100.0, 1),
     "penetration_p99_m": ("feet sunk, p99 (mm)", 1000.0, 1),
     "penetration_m": ("feet sunk, max (mm)", 1000.0, 1),
     "float_m": ("feet floating, p99 (mm)", 1000.0, 1),

@@ -108,6 +108,38 @@ def test_wrong_units_are_warned_of(elsewhere: Path, walk: Clip, capsys: pytest.C
     assert not Path("n.h5").exists()
 
 
+def test_wrong_units_are_left_out_unless_scale_says_them(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = elsewhere / "clips"
+    folder.mkdir()
+    save(folder / "huge.npz", walk, 100.0 * walk.positions)
+    line = refused(capsys, f"source={folder}", "out=m.h5")  # nothing else is there
+    assert "huge is " in line and "units? scale= should be 100 times smaller" in line and "units look wrong" in line
+    assert not Path("m.h5").exists()
+    save(folder / "good.npz", walk)
+    assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert str(folder / "huge.npz") in line and "units look wrong" in line
+    motions = read_motions("m.h5")
+    assert motions.names == ("good",) and "units look wrong" in motions.provenance["failures"]
+    line = refused(capsys, f"source={folder}", "out=n.h5", "strict=true")
+    assert "units look wrong" in line
+    assert npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_stretches_of_one_file_are_on_one_side_of_the_split(elsewhere: Path) -> None:
+    """By their names alone a_0_90 and a_60_150 would be two recordings; they share 30 frames."""
+    save(elsewhere / "a.npz", dog_gait("walk", duration_s=3.0))
+    save(elsewhere / "b.npz", dog_gait("trot", duration_s=1.5))
+    asked = "source=[a.npz@0:90,a.npz@60:150,b.npz]"
+    for seed in range(3):
+        assert npmp_retarget(asked, "out=m.h5", "validation=0.3", f"seed={seed}") == 0
+        sides = {motion.name: motion.split for motion in read_motions("m.h5").motions}
+        assert sides["a_0_90"] == sides["a_60_150"] == "train" and sides["b"] == "validation"
+
+
 def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     import dataclasses
 
@@ -198,13 +230,12 @@ def test_a_misread_clip_does_not_spoil_the_others(elsewhere: Path, walk: Clip, c
     folder.mkdir()
     save(folder / "good.npz", walk)
     assert npmp_retarget(f"source={folder}", "out=alone.h5", "clean=false") == 0
-    save(folder / "huge.npz", walk, 100.0 * walk.positions)
     save(folder / "over.npz", walk, walk.positions * [1.0, -1.0, -1.0])
     assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
     said = capsys.readouterr().err
-    assert "huge looks wrong" in said and "over looks wrong" in said and "upside down" in said and "good looks" not in said
+    assert "over looks wrong" in said and "upside down" in said and "good looks" not in said
     motions, alone = read_motions("m.h5"), read_motions("alone.h5")
-    assert motions.names == ("good", "huge", "over")
+    assert motions.names == ("good", "over")
     np.testing.assert_array_equal(motions["good"].qpos, alone["good"].qpos)
 
 

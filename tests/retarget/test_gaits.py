@@ -1,14 +1,12 @@
-"""Kinds of movement and medians by kind."""
+"""Kinds of movement."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
 from mocap_data.motion import ReferenceMotion
-from retarget.gaits import kinds_of, medians
+from retarget.gaits import kinds_of
 
 
 def moving(speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float | None = None) -> ReferenceMotion:
@@ -36,13 +34,3 @@ def moving(speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float 
 )
 def test_kinds(speed: float, turn: float, expected: tuple[str, ...]) -> None:
     assert kinds_of(moving(speed, turn)) == expected
-
-
-def test_medians() -> None:
-    motions = [moving(0.5, rms=0.01), moving(0.6, 1.0, rms=0.04), moving(0.7, rms=0.02), moving(2.0)]
-    found = medians(motions, ["rms_marker_m"])
-    assert list(found) == ["walk", "canter", "turn"]
-    assert found["walk"]["motions"] == 3 and found["walk"]["rms_marker_m"] == 0.02
-    assert found["turn"]["rms_marker_m"] == 0.04
-    assert math.isnan(found["canter"]["rms_marker_m"])
-    assert found["walk"]["seconds"] == pytest.approx(3 * 101 / 50)

@@ -7,7 +7,7 @@ import pytest
 
 from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
-from retarget import ground, quality, skeletons
+from retarget import ground, skeletons
 
 
 def paws() -> np.ndarray:
@@ -108,12 +108,6 @@ def test_envelope_is_never_below_and_smooth() -> None:
     np.testing.assert_allclose(over[50 - np.arange(40)], over[50 + np.arange(40)], atol=1e-12)
 
 
-def test_heading_is_continuous_through_pi() -> None:
-    angle = np.linspace(3.0, 3.5, 20)
-    along = np.stack((np.cos(angle), np.sin(angle), np.zeros(20)), axis=-1)
-    np.testing.assert_allclose(ground.heading(along, np.zeros((20, 3))), angle)
-
-
 def test_stances_of_a_generated_gait_are_its_contacts() -> None:
     clip = dog_gait("walk", duration_s=4.0)
     feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
@@ -121,30 +115,6 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
     contact = feet[..., 2] < 1e-6
     assert (standing == contact).mean() > 0.9
     assert ground.floor_height(feet, standing) == pytest.approx(0.0, abs=1e-3)
-
-
-def test_marker_errors_by_hand() -> None:
-    world = np.zeros((2, 2, 3))
-    targets = np.zeros((2, 2, 3))
-    targets[0, 0] = [0.03, 0.04, 0.0]  # 5 cm off; mean square 0.0025 / 4
-    errors = quality.marker_errors(world, targets)
-    assert errors["rms_marker_m"] == pytest.approx(0.025)
-    assert errors["max_marker_m"] == pytest.approx(0.05)
-
-
-def test_slide_penetration_and_violations_by_hand() -> None:
-    feet = np.zeros((5, 1, 3))
-    feet[:, 0, 0] = 0.01 * np.arange(5)  # 1 cm a frame at 50 Hz
-    feet[:, 0, 2] = [0.05, 0.03, 0.02, 0.03, 0.05]
-    standing = np.array([[False], [True], [True], [True], [False]])
-    assert quality.foot_slide(feet, standing, 50.0) == pytest.approx(0.5)
-    assert quality.foot_slide(feet, np.zeros_like(standing), 50.0) == 0.0
-    assert quality.penetration(feet, 0.031) == pytest.approx(0.011)
-    assert quality.penetration(feet, 0.01) == 0.0
-    joints = np.array([[0.0, 0.0], [1.5, 0.0], [0.0, -1.1]])
-    speeds = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 0.0]])  # one entry breaks both limits and counts once
-    limit = np.ones(2)
-    assert quality.limit_violations(joints, speeds, -limit, limit, 8.0 * limit) == 2
 
 
 def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:

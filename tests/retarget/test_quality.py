@@ -67,6 +67,25 @@ def test_a_known_slide(robot: Robot, judge: Judge) -> None:
     assert figures["foot_slide_mps"] == 0.0
 
 
+def test_speed_near_the_floor_needs_no_contacts(robot: Robot, judge: Judge) -> None:
+    """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor, which is not near it."""
+    qpos = standing(robot, 21)
+    qpos[:, 0] = np.arange(21) * 0.002
+    qpos[11:, 0] += np.arange(10) * 0.01
+    qpos[11:, 2] += 0.006
+    for stands in (True, False):
+        figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands)))
+        assert figures["near_floor_mps"] == pytest.approx(0.1)
+
+
+def test_lost_stances_are_a_share_of_the_recordings(robot: Robot, judge: Judge) -> None:
+    """Of four frames, two have two feet lost each beside their contacts: 4 of 4 + 4 * 4."""
+    lost = {"stances_lost": np.array([0.0, 2.0, 2.0, 0.0])}
+    motion = motion_of(robot, standing(robot, 4), contacts=all_feet(robot, 4), frame_quality=lost)
+    assert judge.figures(motion)["stance_lost_share"] == pytest.approx(0.2)
+    assert judge.figures(motion.crop(1, 2))["stance_lost_share"] == pytest.approx(2.0 / 6.0)
+
+
 def test_known_depths_and_heights(robot: Robot, judge: Judge) -> None:
     """100 frames: 7 mm below the floor in two of them, 4 mm above it in fifty, where the feet count as standing."""
     qpos = standing(robot, 100)

@@ -103,3 +103,15 @@ def test_edges() -> None:
     for share in (-0.1, 1.0, float("nan")):
         with pytest.raises(InputError, match="share for validation"):
             split([alone], share)
+
+
+def test_stretches_of_one_recording_stay_together() -> None:
+    """Two stretches of one file may overlap: what is in one would be judged on what was learned from the other."""
+    motions = [motion(name, name, 100) for name in ("a_0_100", "a_50_150", "a_end", "b", "c", "d")]
+    origins = dict.fromkeys(("a_0_100", "a_50_150", "a_end"), "a")
+    for seed in range(20):
+        divided = split(motions, 0.4, seed, origins)
+        assert len({entry.split for entry in divided[:3]}) == 1
+        assert {entry.split for entry in divided} == {TRAIN, VALIDATION}
+    apart = [split(motions, 0.4, seed)[:3] for seed in range(20)]  # nobody says so: they are three recordings
+    assert any(len({entry.split for entry in three}) == 2 for three in apart)
