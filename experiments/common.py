@@ -156,9 +156,11 @@ def cpus() -> int:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go; wide where no terminal says how wide it is."""
+    """Where tables go; wide where neither a terminal nor COLUMNS says how wide it is."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 140)
+    columns = os.environ.get("COLUMNS", "")
+    told = columns.isdecimal() and int(columns) > 0
+    return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def write_report(
             walking=walking,
             robot=evaluation["robot"],
             provenance={
-                "command": evaluate.command_line(),
+                "command": report.command_line(),
                 "seed": summary["seed"],
                 "versions": summary["versions"],
                 "machine": report.machine_summary(),

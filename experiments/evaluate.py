@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -176,11 +175,6 @@ def print_table(result: Mapping[str, Any]) -> None:
     console().print(table)
 
 
-def command_line() -> str:
-    """This process's command, without what Hydra was told behind the scenes."""
-    return " ".join(a for a in sys.argv if not a.startswith("hydra"))
-
-
 def run(config: DictConfig, run: Run) -> int:
     """Evaluate, write the three files, print the table."""
     at_least(config, starts=1)
@@ -217,7 +211,7 @@ def run(config: DictConfig, run: Run) -> int:
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
             walking=walking,
             provenance={
-                "command": command_line(),
+                "command": report.command_line(),
                 "seed": run.seed,
                 "training": skill.contract.training,
                 "versions": result["versions"],

@@ -170,7 +170,8 @@ def of_verb(verb: str) -> str:
     width = _width()
     text = of_file(CONF / f"{verb}.yaml")
     positional = POSITIONAL.get(verb, "")
-    lines = [f"npmp {verb}: {text.description}", "", f"usage: npmp {verb}{positional} key=value ..."]
+    described = textwrap.wrap(f"npmp {verb}: {text.description}", min(width, 100), break_long_words=False)
+    lines = [*described, "", f"usage: npmp {verb}{positional} key=value ..."]
     if text.examples:
         lines += ["", "examples:", *(f"  {example}" for example in text.examples)]
     rows = [(_setting(key), key.comment) for key in text.keys]
@@ -180,9 +181,9 @@ def of_verb(verb: str) -> str:
         shown = []
         for group, choice in groups.items():
             names = choices(group, verb)
-            described = [f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names]
+            each = [f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names]
             if names:
-                shown.append((f"{group}={choice}", "one of: " + "; ".join(described)))
+                shown.append((f"{group}={choice}", "one of: " + "; ".join(each)))
         lines += ["", "choices:", *_rows(shown, width)]
     for group, choice in groups.items():
         path = CONF / group / f"{choice}.yaml"

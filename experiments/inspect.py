@@ -7,6 +7,7 @@ it for, and the exit code is 2.
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +23,22 @@ from rich.text import Text
 from experiments.common import Run, console, stored_config, verb
 from experiments.failures import USER_ERROR, one_line
 from experiments.motion_findings import (
+    FIGURES,
     Findings,
     inspect_cmu,
     inspect_description,
     inspect_recording,
     inspect_robot_motion,
     inspect_skeleton,
+    medians_of,
+    motion_table,
     read_json,
     splits_of,
     totals,
 )
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
 
@@ -41,11 +46,9 @@ RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its fo
 KINDS = (RECORDING, *robot_motions.KINDS)
 ROWS_SHOWN = 60  # of a table; out= has all
 COLUMNS_SHOWN = 10
-# Of a table with more columns than that, these.
-SHOWN_FIRST = (
-    *("frames", "seconds", "split", "weight"),
-    *("rms_marker_m", "leg_orientation_deg", "foot_slide_mps", "penetration_p99_m", "float_m"),
-)
+SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)  # of a table with more columns than that
+LONGEST_TEXT = 200  # characters of a text on the terminal
+MOTIONS = "reference motions"  # the kind of a dataset
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -136,35 +139,40 @@ def inspect_hdf5(path: Path) -> Findings:
         root = attributes(file)
         entries = [(name, child(file, name)) for name in file]
         if root.get("schema") == SCHEMA:
-            findings: Findings = {"path": str(path), "kind": "reference motions"}
+            findings: Findings = {"path": str(path), "kind": MOTIONS}
             findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
             findings["provenance"] = provenance(root.get("provenance", "{}"))
             clips = [clip_header(name, entry) for name, entry in entries if isinstance(entry, h5py.Group)]
             findings["in all"] = totals(clips)
             if any(clip.get("split") for clip in clips):
                 findings["splits"] = splits_of(clips)
+            problems, originals = motion_problems(path, [name for name, _ in entries], root.get("robot"))
+            if len(originals) > 1:
+                findings["medians"] = medians_of(originals, clips)
             findings["clips"] = clips
-        elif cmu_h5.is_cmu_h5(path):
+            return with_problems(findings, problems)
+        if cmu_h5.is_cmu_h5(path):
             return inspect_cmu(path)
-        else:
-            clips = [
-                {
-                    "name": name,
-                    **{key: list(child(entry, key).shape) for key in entry if isinstance(child(entry, key), h5py.Dataset)},
-                    **attributes(entry),
-                }
-                for name, entry in entries
-                if isinstance(entry, h5py.Group)
-            ]
-            if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-                wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
-                raise InputError(f"{path}: HDF5, but {wanted}")
-            return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
-    return with_problems(findings, motion_problems(path, [name for name, _ in entries], root.get("robot")))
+        clips = [
+            {
+                "name": name,
+                **{key: list(child(entry, key).shape) for key in entry if isinstance(child(entry, key), h5py.Dataset)},
+                **attributes(entry),
+            }
+            for name, entry in entries
+            if isinstance(entry, h5py.Group)
+        ]
+        if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
+            wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
+            raise InputError(f"{path}: HDF5, but {wanted}")
+        return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 
 
-def motion_problems(path: Path, clips: list[str], robot_name: Any) -> list[str]:
-    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models here."""
+def motion_problems(path: Path, clips: list[str], robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
+    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models here.
+
+    With it the motions that can be read, without mirror images.
+    """
     from npmp import robots
 
     expected: dict[str, Any] = {}
@@ -180,11 +188,17 @@ def motion_problems(path: Path, clips: list[str], robot_name: Any) -> list[str]:
             }
         except InputError as error:
             found.append(one_line(error))
+    originals: dict[str, ReferenceMotion] = {}
+
+    def load(asked: dict[str, Any], names: list[str]) -> None:
+        read = read_motions(path, **asked, clips=names).motions
+        originals.update((motion.name, motion) for motion in read if not motion.mirror)
+
     # With other names than expected the file is refused as a whole: what else is wrong shows without expectations.
     for asked in (expected, {}) if expected and clips else ({},):
         for names in [[clip] for clip in clips] or [[]]:
-            found += refusal(lambda asked=asked, names=names: read_motions(path, **asked, clips=names))  # type: ignore[misc]
-    return found
+            found += refusal(functools.partial(load, asked, names))
+    return found, list(originals.values())
 
 
 def refusal(load: Callable[[], Any]) -> list[str]:
@@ -420,6 +434,18 @@ def show(findings: Findings) -> None:
         elif key == "runs" and isinstance(value, dict):
             for name, figures in value.items():
                 out.print(f"  {name}: {text(figures)}", highlight=False, markup=False, soft_wrap=True)
+        elif key == "provenance" and isinstance(value, dict):
+            out.print("provenance:")
+            for name, entry in value.items():
+                out.print(f"  {name}: {text(entry)}", highlight=False, markup=False, soft_wrap=True)
+        elif key == "path":
+            out.print(f"path: {value}", highlight=False, markup=False, soft_wrap=True)
+        elif key == "medians":  # stand below the clips
+            continue
+        elif key == "clips" and findings["kind"] == MOTIONS and len(value) > 1:
+            out.print(motion_table(value, findings.get("medians", ())))
+            known = [clip for clip in value if not clip.get("mirror")] or value
+            out.print(*beside(known, ("name", "seconds", "frames", "recording", "split", "weight", *FIGURES)), sep="\n")
         elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             out.print(records(key, value))
         else:
@@ -432,6 +458,8 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         inner = ", ".join(text(entry) for entry in value[:40])
         return f"{inner} ... ({len(value)} in all)" if len(value) > 40 else inner or "-"
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"{value[:LONGEST_TEXT]}... (out= writes all)"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -443,9 +471,8 @@ def records(title: str, entries: list[dict[str, Any]]) -> Group:
     if len(entries) == 1:
         lines = [f"  {key.replace('_', ' ')}: {text(value)}" for key, value in entries[0].items()]
         return Group(Text(f"{title}: 1"), *map(Text, lines))
-    columns = list(dict.fromkeys(key for entry in entries for key in entry))
-    first, *others = columns
-    shared = [c for c in others if len(entries) > 2 and all(text(e.get(c, "")) == text(entries[0].get(c, "")) for e in entries)]
+    first, *_ = columns = list(dict.fromkeys(key for entry in entries for key in entry))
+    shared = shared_in(entries, columns)
     varying = [column for column in columns if column not in shared]
     shown = varying if len(varying) <= COLUMNS_SHOWN else [column for column in varying if column in (first, *SHOWN_FIRST)]
     table = Table(title=title, title_justify="left")
@@ -454,11 +481,25 @@ def records(title: str, entries: list[dict[str, Any]]) -> Group:
     for entry in entries[:ROWS_SHOWN]:
         table.add_row(*(text(entry.get(column, "")).replace("[", "\\[") for column in shown))
     below = [Text(f"the first {ROWS_SHOWN} of {len(entries)}; out= writes all")] if len(entries) > ROWS_SHOWN else []
-    if hidden := [column.replace("_", " ") for column in varying if column not in shown]:
-        below.append(Text(f"no room for: {', '.join(hidden)}; out= writes all"))
-    said = {column.replace("_", " "): entries[0][column] for column in shared if entries[0].get(column) not in (None, "")}
-    below += [Text(f"all of them: {text(said)}")] if said else []
-    return Group(table, *below)
+    return Group(table, *below, *beside(entries, shown))
+
+
+def shared_in(entries: list[dict[str, Any]], columns: Sequence[str]) -> list[str]:
+    """The columns, but the first, that are the same in all of three or more entries."""
+    if len(entries) < 3:
+        return []
+    return [c for c in columns[1:] if all(text(entry.get(c, "")) == text(entries[0].get(c, "")) for entry in entries)]
+
+
+def beside(entries: list[dict[str, Any]], shown: Sequence[str]) -> list[Text]:
+    """Lines about what a table of the entries does not show: what differs from row to row, and what is the same in all."""
+    columns = list(dict.fromkeys(key for entry in entries for key in entry))
+    shared = shared_in(entries, columns)
+    lines = []
+    if hidden := [column.replace("_", " ") for column in columns if column not in (*shown, *shared)]:
+        lines.append(Text(f"no room for: {', '.join(hidden)}; out= writes all"))
+    said = {c.replace("_", " "): entries[0][c] for c in shared if entries[0].get(c) not in (None, "")}
+    return [*lines, Text(f"all of them: {text(said)}")] if said else lines
 
 
 _main = verb("inspect", run, out="optional_file", torch=False, positional="file")

@@ -9,15 +9,23 @@ from typing import Any
 
 import numpy as np
 import yaml
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from mocap_data import Clip, read, rotations
 from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
 
 Findings = dict[str, Any]
 
+# Of a motion's figures those of the table of a dataset.
+FIGURES = ("rms_marker_m", "foot_slide_mps", "penetration_p99_m", "float_m", "leg_orientation_deg")
+MOTIONS_SHOWN = 25  # of a dataset, on the terminal
 LEANING = 0.5  # the height of the root's own up vector: less is more than 60 degrees from upright
 
 
@@ -253,6 +261,67 @@ def splits_of(clips: Sequence[Findings]) -> list[Findings]:
             row |= {"least weight": float(f"{min(weights):.4g}"), "greatest weight": float(f"{max(weights):.4g}")}
         rows.append(row)
     return rows
+
+
+def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) -> list[Findings]:
+    """The medians of the motions' figures: of all, and by kind of movement where there are several kinds."""
+    from experiments.retarget import groups_of
+
+    of = {clip["name"]: clip for clip in clips}
+    rows: list[Findings] = []
+    for name, group in groups_of(motions).items():
+        row: Findings = {"name": name, "clips": len(group)}
+        for key in ("seconds", *FIGURES, "weight"):
+            values = [of[motion.name].get(key) for motion in group]
+            known = [float(value) for value in values if value is not None and is_number(value)]
+            if known:
+                row[key] = float(f"{np.median(known):.4g}")
+        rows.append(row)
+    return rows
+
+
+def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) -> Group:
+    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the `MOTIONS_SHOWN` longest where there
+    are more, then the medians, and a line that says what is left out."""
+    from experiments.retarget import COLUMNS
+
+    originals = [clip for clip in clips if not clip.get("mirror")] or list(clips)
+    shown, title = originals, f"clips: {len(originals)}"
+    if len(originals) > MOTIONS_SHOWN:
+        shown = sorted(originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0)[:MOTIONS_SHOWN]
+        title = f"clips: the {MOTIONS_SHOWN} longest of {len(originals)}"
+    units = {key: (heading, factor, decimals) for heading, key, factor, decimals, _ in COLUMNS}
+    numbers = {"seconds": ("s", 1.0, 1), **{key: units[key] for key in FIGURES}, "weight": ("weight", 1.0, 3)}
+    numbers = {key: how for key, how in numbers.items() if any(is_number(clip.get(key)) for clip in originals)}
+    splits = any(clip.get("split") for clip in originals)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("clip", overflow="fold", min_width=14)
+    for heading, _, _ in numbers.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    if splits:
+        table.add_column("split", no_wrap=True)
+
+    def add(row: Findings) -> None:
+        cells = [
+            f"{factor * row[key]:.{decimals}f}" if is_number(row.get(key)) else "-"
+            for key, (_, factor, decimals) in numbers.items()
+        ]
+        table.add_row(Text(str(row["name"])), *cells, *([str(row.get("split", ""))] if splits else []))
+
+    for clip in shown:
+        add(clip)
+    table.add_section()
+    for row in medians:
+        add(row)
+    mirrors = len(clips) - len(originals)
+    said = [f"{mirrors} mirror image{'s' * (mirrors != 1)} besides, with the same figures"] if mirrors else []
+    said += ["out= writes all"] if mirrors or len(shown) < len(originals) else []
+    return Group(table, *([Text("; ".join(said))] if said else []))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 def read_json(path: Path) -> Findings:

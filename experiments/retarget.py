@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,11 @@ from mocap_data.plausible import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot
-from retarget import Cleaned, CleanOptions, Judge, Options, clean, cleaning, retarget, retarget_many
+from retarget import Cleaned, CleanOptions, Dropped, Judge, Options, clean, cleaning, retarget, retarget_many
 from retarget.gaits import SPEEDS, TURN, kinds_of
 from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
-from retarget.quality import overall_rms, trouble
+from retarget.quality import BAD, overall_rms, trouble
+from retarget.split import recording_of
 
 SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
 CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))
@@ -57,7 +59,9 @@ KINDS = (*(name for name, _ in SPEEDS), TURN)
 AUTO = "auto"
 ROWS = 25  # of the table on the terminal; with more motions it shows the worst
 WORST = 12
+PER_RECORDING = 2  # of the worst: chunks of one recording often share what is wrong with it
 DOUBTFUL_RMS = 0.05  # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
+WRONG = "looks wrong"  # how a doubt begins that a recording was misread
 MISREAD_RMS = 0.12  # [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
 
 
@@ -97,6 +101,7 @@ def run(config: DictConfig, run: Run) -> int:
         report_failures(failures)
         gone = ", ".join(f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items())
         raise InputError(f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all")
+    failures += emptied(whole, cleaned)
     motion_set = dataclasses.replace(
         cleaned.motions,
         provenance=provenance_of(cleaned, config, [gathered.origins[name] for name in whole.names], options, failures),
@@ -386,6 +391,21 @@ def uncleaned(motion_set: MotionSet) -> Cleaned:
     return Cleaned(motion_set, (), seconds, seconds)
 
 
+def emptied(whole: MotionSet, cleaned: Cleaned) -> list[Failure]:
+    """The recordings of which cleaning left nothing, with the seconds that each reason took."""
+    kept = {recording_of(motion) for motion in cleaned.motions.motions}
+    gone: defaultdict[str, list[Dropped]] = defaultdict(list)
+    for entry in cleaned.dropped:
+        gone[entry.recording].append(entry)
+    found = []
+    for name in dict.fromkeys(recording_of(motion) for motion in whole.motions):
+        if name not in kept:
+            seconds = dataclasses.replace(cleaned, dropped=tuple(gone[name])).dropped_s
+            reasons = ", ".join(f"{reason} {s:.1f} s" for reason, s in seconds.items())
+            found.append((name, f"{name}: nothing kept ({reasons})"))
+    return found
+
+
 def provenance_of(
     cleaned: Cleaned, config: DictConfig, origins: Sequence[Origin], options: Mapping[str, Any], failures: Sequence[Failure]
 ) -> dict[str, str]:
@@ -429,7 +449,7 @@ def doubts(motion: ReferenceMotion, clip: Clip | None, *, cleaned: bool = False)
         found.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
     if violations > 0 and not cleaned:
         found.append(f"{counted(int(violations), 'limit violation')} (too fast for the robot? else rate, source_rate_hz=)")
-    return f"{'looks wrong' if wrong else 'needs a look'}: {'; '.join(found)}" if found else ""
+    return f"{WRONG if wrong else 'needs a look'}: {'; '.join(found)}" if found else ""
 
 
 # Of each column of the table: heading, key, factor, decimals, how motions are summed up in the last row.
@@ -448,6 +468,13 @@ COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
 LEGEND = (
     "Marker error, root mean square and largest; foot slide in stance and its share of steps above 5 cm/s; foot below the floor "
     "and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; joint jerk."
+)
+_BAD_FIGURES = ", ".join(
+    f"{heading.split()[0]} {factor * BAD[key]:g} {heading.split()[1]}" for heading, key, factor, *_ in COLUMNS if key in BAD
+)
+LEGEND_OF_MARKS = (
+    f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; anything over a limit; "
+    f"{100 * BAD['stance_lost_share']:g} % of stances lost; {1000 * BAD['body_penetration_m']:g} mm of the body in the ground."
 )
 
 
@@ -474,15 +501,16 @@ def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
 def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -> Table:
     """Motions and their figures, the worst of them where there are many; then medians, by kind of movement too, and all together.
 
-    Mirrors have the figures of what they mirror and are left out. doubtful: by name or recording, marked with "!".
+    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a motion, by name or recording
+    (`is_marked`).
     """
     originals = [motion for motion in motion_set.motions if not motion.mirror]
     motions = originals or list(motion_set.motions)
     shown = motions
     title = f"motions of {motion_set.robot}"
     if len(motions) > ROWS:
-        shown = sorted(motions, key=lambda motion: -trouble(motion.quality))[:WORST]
-        title += f": the worst {WORST} of {len(motions)}"
+        shown = worst(motions)
+        title += f": the worst {len(shown)} of {len(motions)}, at most {PER_RECORDING} of a recording"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("clip", overflow="fold", ratio=1, min_width=14)
     columns = [column for column in COLUMNS if any(np.isfinite(figure_of(motion, column[1])) for motion in motions)]
@@ -493,7 +521,7 @@ def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -
         return f"{factor * value:.{decimals}f}" if np.isfinite(value) else "-"
 
     for motion in shown:
-        mark = " !" if {motion.name, motion.recording} & set(doubtful or ()) else ""
+        mark = " !" if is_marked(motion, doubtful or {}) else ""
         figures = (text(figure_of(motion, key), factor, decimals) for _, key, factor, decimals, _ in columns)
         table.add_row(motion.name + mark, f"{motion.duration_s:.1f}", *figures)
     if len(motions) > 1:
@@ -507,6 +535,26 @@ def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -
         sums = (text(summed_up(motions, key, how), factor, decimals) for _, key, factor, decimals, how in columns)
         table.add_row("all", f"{sum(motion.duration_s for motion in motions):.1f}", *sums, style="bold")
     return table
+
+
+def worst(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:
+    """Up to `WORST` of the motions, the worst first, and of no recording more than `PER_RECORDING`."""
+    found: list[ReferenceMotion] = []
+    taken: Counter[str] = Counter()
+    for motion in sorted(motions, key=lambda motion: -trouble(motion.quality)):
+        if len(found) < WORST and taken[recording_of(motion)] < PER_RECORDING:
+            found.append(motion)
+            taken[recording_of(motion)] += 1
+    return found
+
+
+def is_marked(motion: ReferenceMotion, doubtful: Mapping[str, str]) -> bool:
+    """Whether a motion gets a "!": a figure of its own is bad, or its recording looks misread.
+
+    What else a recording is doubted for may be in the stretches of it that were dropped.
+    """
+    said = (doubtful.get(name, "") for name in (motion.name, recording_of(motion)))
+    return trouble(motion.quality) >= 1.0 or any(why.startswith(WRONG) for why in said)
 
 
 def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
@@ -533,8 +581,10 @@ def dropped_table(cleaned: Cleaned) -> Table:
 def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
     """The tables on the terminal."""
     terminal.print(table_of(cleaned.motions, doubtful))
-    terminal.print(LEGEND, style="dim", highlight=False)
     motions = cleaned.motions.motions
+    terminal.print(LEGEND, style="dim", highlight=False)
+    if any(is_marked(motion, doubtful) for motion in motions):
+        terminal.print(LEGEND_OF_MARKS, style="dim", highlight=False)
     if was_cleaned:
         if cleaned.dropped:
             terminal.print(dropped_table(cleaned))

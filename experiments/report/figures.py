@@ -48,6 +48,11 @@ def escape(value: object) -> str:
     return html.escape(text, quote=True)
 
 
+def breakable(name: object) -> str:
+    """A name made safe for HTML that may break behind its underscores."""
+    return escape(name).replace("_", "_<wbr>")
+
+
 def number(value: object, digits: int = 3) -> str:
     """A number for reading: `digits` significant digits, thousands grouped, no exponent between 1e-4 and 1e7; n/a if not finite.
 
@@ -89,6 +94,18 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def rounded_up(value: float, digits: int = 2) -> float:
+    """The next number of so many significant digits; the value itself where it is not above zero.
+
+    >>> rounded_up(0.01723), rounded_up(3.04), rounded_up(120.0)
+    (0.018, 3.1, 120.0)
+    """
+    if not (math.isfinite(value) and value > 0):
+        return value
+    decimals = digits - 1 - math.floor(math.log10(value))
+    return round(math.ceil(round(value * 10.0**decimals, 6)) / 10.0**decimals, 12)
 
 
 def tick_label(value: float, span: float) -> str:
@@ -344,10 +361,12 @@ def histogram(
     threshold: float | None = None,
     bins: int = 40,
     top: float | None = None,
+    least: float = 0.0,
     width: int = 330,
     height: int = 160,
 ) -> str:
-    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile).
+    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile, at least
+    `least`, rounded up to two digits).
 
     weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline to compare with. names: of
     what is drawn with `weights` and with `before`. threshold: a value to mark.
@@ -366,7 +385,7 @@ def histogram(
         counts = np.bincount(index, weights=weight, minlength=bins)
         return np.asarray(100.0 * counts / max(float(counts.sum()), 1e-300))
 
-    most = top if top is not None else float(np.percentile(value, 99.5))
+    most = top if top is not None else rounded_up(max(float(np.percentile(value, 99.5)), least))
     if threshold is not None:
         most = max(most, 1.1 * threshold)
     most = most if most > 0 else 1.0

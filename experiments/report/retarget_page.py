@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.report import figures, scene
-from experiments.report.figures import Line, Stretch, escape, number
+from experiments.report.figures import Line, Stretch, breakable, escape, number
 from experiments.report.page import (
     FOOT_CSS,
     POLICY,
@@ -166,15 +166,19 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
 
 
 def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
-    """The worst, the median, the best motion, then others between them; each with what to call it."""
+    """The worst, the median, the best motion, then others between them; each with what to call it.
+
+    Where short motions are passed over, the names say among which these are the worst, the median and the best.
+    """
     motions = [motion for motion in data.motions if motion.duration_s >= SHORTEST_REPLAY]
     motions = motions if len(motions) >= data.replays else data.motions
+    among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
     count = min(data.replays, len(motions))
     last = len(motions) - 1
     places = [0, last // 2, last] + [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)] + list(range(last))
     chosen = list(dict.fromkeys(places))[:count]
     words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
-    return [(f"{words[i]}: {motions[i].name}" if i in words else motions[i].name, motions[i]) for i in chosen]
+    return [(f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i]) for i in chosen]
 
 
 def _replay(data: RetargetReport) -> tuple[Section | None, dict[str, Any], tuple[str, ...], str]:
@@ -214,7 +218,7 @@ def _take(data: RetargetReport, title: str, motion: ReferenceMotion) -> scene.Ta
 
 
 def _scene(data: RetargetReport, chosen: Sequence[tuple[str, ReferenceMotion]]) -> Section:
-    buttons = "".join(f'<button type="button" aria-pressed="false">{escape(title)}</button>' for title, _ in chosen)
+    buttons = "".join(f'<button type="button" aria-pressed="false">{breakable(title)}</button>' for title, _ in chosen)
     longest = max(motion.duration_s for _, motion in chosen)
     cut = f" Of each, the first {scene.MAX_SECONDS:g} s." if longest > scene.MAX_SECONDS else ""
     keys = (
@@ -251,12 +255,16 @@ def _histograms(data: RetargetReport) -> Section | None:
     weights = np.concatenate([np.full(len(s), m.weight) for s, m in zip(root, motions, strict=True)])
     charts = []
     if errors:
-        charts.append(figures.histogram(100 * np.concatenate(errors), title="Marker error", unit="(cm, RMS of each frame)"))
+        charts.append(
+            figures.histogram(100 * np.concatenate(errors), title="Marker error", unit="(cm, RMS of each frame)", least=0.5)
+        )
     charts += [
         figures.histogram(
             100 * np.concatenate(slides), title="Foot slide", unit="(cm/s, each step in stance)", threshold=100 * SLIDING
         ),
-        figures.histogram(1000 * np.concatenate(depths), title="Feet in the floor", unit="(mm, deepest foot of each frame)"),
+        figures.histogram(
+            1000 * np.concatenate(depths), title="Feet in the floor", unit="(mm, deepest foot of each frame)", least=0.5
+        ),
         figures.histogram(
             100 * np.concatenate(shares), title="Joint speed", unit="(% of its limit, fastest joint of each frame)",
             threshold=100.0,
@@ -311,7 +319,7 @@ def _table(data: RetargetReport) -> Section | None:
     head = "".join(f"<th data-sort>{escape(heading)}</th>" for heading in headings)
     rows = []
     for motion in data.motions[:MAX_ROWS]:
-        cells = [f"<td>{escape(motion.name)}</td>", _cell(motion.duration_s, 1)]
+        cells = [f"<td>{breakable(motion.name)}</td>", _cell(motion.duration_s, 1)]
         for key in keys:
             value = motion.quality.get(key, math.nan)
             cells.append(_cell(value * COLUMNS[key][1], COLUMNS[key][2], bad=value >= BAD.get(key, math.inf)))
@@ -379,7 +387,7 @@ def _curves(data: RetargetReport) -> Section | None:
         rank = f"rank {i + 1} of {len(motions)}" if len(motions) > 1 else ""
         detail = ", ".join(part for part in (rank, f"{number(motion.duration_s)} s") if part)
         parts.append(
-            f"<details{' open' if place == 0 else ''}><summary>{escape(motion.name)} <span>{escape(detail)}</span></summary>"
+            f"<details{' open' if place == 0 else ''}><summary>{breakable(motion.name)} <span>{escape(detail)}</span></summary>"
             f'<div class="charts small">{"".join(curves_of(data, motion))}</div></details>'
         )
     words = "Shaded: the foot stands."

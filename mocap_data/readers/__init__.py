@@ -100,20 +100,23 @@ def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 def is_recording(path: str | os.PathLike[str]) -> bool:
     """Whether a file of a folder is one to read: by its suffix, and a look at the contents where others use the suffix too.
 
-    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none.
+    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none. What is
+    damaged so that its contents say nothing, empty JSON and HDF5 that does not open, is one: reading it says what is wrong.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in READERS or not file.is_file():
         return False
     if suffix in (".h5", ".hdf5"):
-        return is_cmu_h5(file)
+        return is_cmu_h5(file) or not _opens(file)
     if suffix not in (".txt", ".json"):
         return True
     start = _start(file)
     if start.startswith(b"{"):
         return b'"Frames"' in start
-    return suffix == ".txt" and start[:1] in b"+-.0123456789"
+    if suffix == ".json":
+        return not start
+    return start[:1] in b"+-.0123456789"
 
 
 def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, Callable[..., Clip]]:
@@ -131,6 +134,15 @@ def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Pat
         if option not in known:
             raise unknown(f"option for {file.suffix} files", option, known)
     return file, reader
+
+
+def _opens(file: Path) -> bool:
+    """Whether a file is HDF5 that is whole enough to be opened."""
+    try:
+        with h5py.File(file, "r"):
+            return True
+    except (OSError, RuntimeError):
+        return False
 
 
 def _start(file: Path) -> bytes:

@@ -87,6 +87,7 @@ def test_verb_help_shows_every_key_with_its_meaning(name: str, capsys: pytest.Ca
     shown = capsys.readouterr().out
     text = help_text.of_file(help_text.CONF / f"{name}.yaml")
     assert text.description
+    assert all(len(line) <= 100 for line in shown.split("\n\n")[0].splitlines())
     assert text.examples
     settings = yaml.safe_load((help_text.CONF / f"{name}.yaml").read_text())
     assert {key.name.split(".")[0] for key in text.keys} == set(settings) - {"defaults"}

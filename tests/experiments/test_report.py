@@ -496,6 +496,16 @@ def test_number() -> None:
         assert figures.number(value) == text
 
 
+def test_a_histogram_ends_at_a_round_number() -> None:
+    assert [figures.rounded_up(value) for value in (0.01723, 3.04, 3.1, 120.0, 0.0)] == [0.018, 3.1, 3.1, 120.0, 0.0]
+    tiny = figures.histogram(np.linspace(0.0, 0.0172, 100), title="x", unit="(mm)", least=0.5)
+    assert ">0.5</text>" in tiny and "0.01" not in tiny and "the last bar" not in tiny
+
+
+def test_names_break_at_underscores() -> None:
+    assert figures.breakable("a_b<c") == "a_<wbr>b&lt;c"
+
+
 def test_nice_ticks() -> None:
     assert figures.nice_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
     assert figures.nice_ticks(-0.31, 0.29, 6) == [-0.3, -0.2, -0.1, 0, 0.1, 0.2]

@@ -96,7 +96,7 @@ def test_wrong_units_are_warned_of(elsewhere: Path, walk: Clip, capsys: pytest.C
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "scale=100", "out=m.h5", "clean=false") == 0
     shown = capsys.readouterr()
-    assert "a !" in shown.out
+    assert "a !" in shown.out and "! marks a recording that looks misread" in shown.out
     (line,) = shown.err.strip().splitlines()
     assert line.startswith("npmp: warning: a looks wrong: ") and "units? scale= should be 100 times smaller" in line
     assert npmp_retarget("a.npz", "scale=0.1", "out=m.h5", "clean=false") == 0  # small enough to fit well
@@ -268,7 +268,8 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
     base = retarget_many([walk], robots.load("anymal_b"))
     (motion,) = base.motions
     bad = {**motion.quality, "rms_marker_m": 0.5, "jerk_rms": 123456.0, "velocity_violations": 1234.0}
-    many = [dataclasses.replace(motion, name=f"a_rather_long_name_of_a_clip_{i:03d}") for i in range(40)]
+    names = [f"a_rather_long_name_of_a_clip_{i:03d}" for i in range(40)]
+    many = [dataclasses.replace(motion, name=name, recording=name) for name in names]
     many[17] = dataclasses.replace(many[17], quality=bad)
     for motions, rows in ((many[:5], 5), (many, 12)):
         text = io.StringIO()
@@ -280,6 +281,66 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
     assert "the worst 12 of 40" in text.getvalue()
     first = next(line for line in lines if "a_rather" in line)
     assert "50.00" in first and "123456" in first and "1234" in first  # the worst comes first
+
+
+def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
+    import dataclasses
+
+    from experiments.retarget import worst
+    from retarget import retarget
+
+    motion = retarget(walk, robots.load("anymal_b"))
+    bad = {**motion.quality, "rms_marker_m": 0.5}
+    chunks = [dataclasses.replace(motion, name=f"bad_c{i:02d}", recording="bad", quality=bad) for i in range(20)]
+    others = [dataclasses.replace(motion, name=f"good{i}", recording=f"good{i}") for i in range(20)]
+    assert [entry.name for entry in worst([*others, *chunks])] == ["bad_c00", "bad_c01", *(f"good{i}" for i in range(10))]
+    assert len(worst(chunks)) == 2
+
+
+def test_what_is_marked(walk: Clip) -> None:
+    import dataclasses
+
+    from experiments.retarget import is_marked
+    from retarget import retarget
+
+    motion = dataclasses.replace(retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a")
+    assert not is_marked(motion, {})
+    assert not is_marked(motion, {"a": "needs a look: 'Head' jumps by 0.9 m after frame 7"})  # that was dropped
+    assert not is_marked(motion, {"b": "looks wrong: is 0.1 m across (units? scale=)"})
+    assert is_marked(motion, {"a": "looks wrong: is 0.1 m across (units? scale=)"})
+    assert is_marked(dataclasses.replace(motion, quality={**motion.quality, "rms_marker_m": 0.06}), {})
+
+
+def test_what_is_left_out_is_named_last(elsewhere: Path, walk: Clip, capfd: pytest.CaptureFixture[str]) -> None:
+    """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files of ours are passed over."""
+    folder = elsewhere / "clips"
+    folder.mkdir()
+    save(folder / "good.npz", walk)
+    save(folder / "over.npz", walk, walk.positions * [1.0, -1.0, -1.0])
+    (folder / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\nabcd")
+    (folder / "x.json").write_text("")
+    assert npmp_retarget(f"source={folder / 'good.npz'}", f"out={folder / 'ours.h5'}") == 0
+    capfd.readouterr()
+    assert npmp_retarget(f"source={folder}", "out=m.h5") == 0
+    shown = capfd.readouterr()
+    lines = shown.err.strip().splitlines()
+    assert lines[0].startswith("npmp: warning: over looks wrong: ") and len(lines) == 4
+    assert all(line.startswith("npmp: left out: ") for line in lines[1:])
+    assert lines[1].count("cut.h5") == 1 and "not HDF5" in lines[1] and "x.json" in lines[2]
+    assert lines[3] == "npmp: left out: over: nothing kept (far from the recording 1.5 s)"
+    assert "!" not in shown.out
+    motions = read_motions("m.h5")
+    assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
+
+
+def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from experiments.common import console
+
+    for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert console().width == console(stderr=True).width == width
+    monkeypatch.delenv("COLUMNS")
+    assert console().width == 140
 
 
 def test_defaults_are_those_of_the_library() -> None:

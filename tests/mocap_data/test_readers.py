@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -288,12 +289,16 @@ def test_what_of_a_folder_is_a_recording(bvh: Path, tmp_path: Path) -> None:
         "subsets.json": '{"walk": ["01"]}',
         "x.asf": "",
         "x.amc": "",
-        "own.h5": "",
+        "list.json": "[1, 2]",
+        "empty.json": " \n",  # these two are damaged: to be read, and named when that fails
+        "cut.h5": "\x89HDF\r\n\x1a\nabcd",
         "notes.md": "",
     }.items():
         (tmp_path / name).write_text(text)
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        file.create_group("clip")
     found = sorted(path.name for path in tmp_path.iterdir() if is_recording(path))
-    assert found == ["cycle.txt", "dog.bvh", "points.txt", "x.amc"]
+    assert found == ["cut.h5", "cycle.txt", "dog.bvh", "empty.json", "points.txt", "x.amc"]
 
 
 def test_one_clip_of_a_file_of_one(bvh: Path) -> None:
