@@ -24,3 +24,9 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trained") / "run"
     assert imitate.main([f"data={data}", f"out={out}", "debug=tiny", "threads=1"]) == 0
     return out
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test runner, changes none."""
+    monkeypatch.delenv("COLUMNS", raising=False)

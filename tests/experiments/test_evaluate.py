@@ -69,7 +69,7 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     mistakes = [
         ({"module": garbled}, "garbled"),
         ({"module": scrambled}, "module.json"),
-        ({"module": tmp_path / "nowhere"}, "no skill module in"),
+        ({"module": tmp_path / "nowhere"}, "no skill module '"),
         ({"data": tmp_path / "absent.h5"}, "absent.h5"),
         ({"policy": tmp_path / "nowhere"}, "nowhere"),
         ({"starts": 0}, "starts=0: a whole number of at least 1"),

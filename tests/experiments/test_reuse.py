@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_one_line(module: Path, tmp_path: Path, capfd: pyte
         return lines[0]
 
     assert "does not say which velocities" in says(f"module={module}")
-    assert "'module.json' is missing" in says(f"module={tmp_path / 'nowhere'}", RANGE)
+    assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
     assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
