@@ -94,6 +94,8 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
     reference = _reference(target, path, place)
     proposal = propose(path, reference=reference, name=name, folder=place, drop_missing=drop_missing)
+    if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
+        raise InputError(f"'{proposal.name}' is a robot of this package; give the new one another name=")
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
     if file.exists() and not replace:

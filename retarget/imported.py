@@ -90,7 +90,8 @@ def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = Ma
     if lacking or extra:
         parts = [f"it lacks {listed(lacking)}"] if lacking else []
         parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
-        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)} (rename= maps names)")
+        hint = "from Python, import_motion(..., rename=) maps names"
+        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)} ({hint})")
     return [named.index(name) for name in robot.joint_names]
 
 

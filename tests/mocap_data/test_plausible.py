@@ -76,7 +76,7 @@ def test_jumps_and_floors(walk: Clip) -> None:
     (doubt,) = doubts(changed(walk, positions))
     assert re.match(f"'{walk.names[3]}' jumps by 0.(69|70)\\d* m after frame 39 .a glitch", doubt)
     (doubt,) = doubts(changed(walk, walk.positions - (0, 0, 1.0)))
-    assert "m below the floor (BVH: add_root_offset=true?" in doubt
+    assert "m below the floor (BVH with a relative root? from Python: read(..., add_root_offset=True)" in doubt
     (doubt,) = doubts(changed(walk, walk.positions + (0, 0, 1.0)))
     assert "above the floor" in doubt
 

@@ -41,7 +41,7 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
         feet = np.median(heights[:, [clip.index("CC_Base_L_Foot"), clip.index("CC_Base_R_Foot")]])
         assert 1.45 < head < 1.7 and 0.9 < hips < 1.1 and 0.05 < feet < 0.25, file.name
         if relative:  # read as if they were absolute they would be a metre too low, and that is said
-            assert any("add_root_offset=true" in doubt for doubt in doubts(mocap_data.read(file)))
+            assert any("add_root_offset=True" in doubt for doubt in doubts(mocap_data.read(file)))
 
 
 def test_forward_kinematics_equals_the_published_keypoints(shared: Path) -> None:
