@@ -17,6 +17,7 @@ from npmp.envs.state import RobotState
 from npmp.nets import DecoderState, prior
 from npmp.skill import SkillModule
 from npmp.world_model.model import WorldModel
+from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Start, Window
 
 
@@ -102,12 +103,23 @@ def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFra
     )
 
 
+def wander_loss(state: RobotState, before: RobotState, postures: PostureRange, w: TrackingWeights) -> Tensor:
+    """Loss of one imagined step of a robot that acts from the prior: its distance from the recordings' postures, and the price of
+    its action as in `tracking_loss`. (...)."""
+    return (
+        postures(state, w.position, w.rotation, w.joints)
+        + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
+        + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
+    )
+
+
 class Imagined(NamedTuple):
     """Means over an imagined rollout."""
 
     tracking: Tensor  # () discounted tracking loss per step
     kl: Tensor  # () KL to the prior per step [nats]
     sigma: Tensor  # () mean deviation of the encoder
+    wander: Tensor  # () discounted loss per step of those that act from the prior
 
 
 def imagine(
@@ -121,6 +133,7 @@ def imagine(
     discount: float,
     weights: TrackingWeights,
     generator: torch.Generator,
+    postures: PostureRange | None = None,
 ) -> Imagined:
     """Roll the policy out in the world model from replayed moments, differentiably.
 
@@ -131,6 +144,8 @@ def imagine(
       reference_at: global frame indices (n,) -> ReferenceFrames.
       horizon: imagined steps; those past the end of a clip do not count.
       discount: weight of step k is discount**k.
+      postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as they do in
+        collection, and are asked to stay within these.
     """
     state = RobotState.unpack(start.state)
     memory = DecoderState(start.hidden, start.cell)
@@ -141,9 +156,14 @@ def imagine(
         history = torch.cat((history, start.history.unflatten(-1, (sensing.reach, sensing.width))), -2)
     tracking = start.state.new_zeros(())
     kl, norm, sigmas = tracking, tracking, []
+    free = start.frame >= start.last_frame
+    wander, total = tracking, sum(discount**k for k in range(horizon)) * free.sum().clamp(min=1)
     for k in range(horizon):
         mu, sigma = skill.encode(encoder_context(features, state, frame, start.last_frame, model.home), z)
         noise = torch.randn(mu.shape, generator=generator, device=mu.device)
+        if postures is not None:
+            unguided = free.unsqueeze(-1)
+            mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(skill.alpha))
         z = prior.sample_posterior(z, mu, sigma, skill.alpha, noise)
         action, memory = skill.decode(z, sensing.read(history, generator), memory)
         setpoint = model.home + action
@@ -155,5 +175,7 @@ def imagine(
         kl = kl + (prior.kl_of_deviation(mu, sigma, skill.alpha) * inside).sum()
         norm = norm + inside.sum()
         sigmas.append(sigma.detach().mean())
+        if postures is not None:
+            wander = wander + (wander_loss(state, before, postures, weights) * free).sum() * discount**k
     norm = norm.clamp(min=1.0)
-    return Imagined(tracking / norm, kl / norm, torch.stack(sigmas).mean())
+    return Imagined(tracking / norm, kl / norm, torch.stack(sigmas).mean(), wander / total)

@@ -19,6 +19,7 @@ from npmp.skill import SkillContract, SkillModule
 from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
 from npmp.world_model.losses import TrackingWeights, imagine
 from npmp.world_model.model import WorldModel
+from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Replay
 
 
@@ -39,6 +40,7 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
+    stay_up: float = 1.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: no such loss
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
     weights: TrackingWeights = field(default_factory=TrackingWeights)
@@ -50,7 +52,7 @@ class WorldModelConfig(ModelFitConfig):
         )
         ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
         ranges.above_zero(self, "policy_lr", "beta_ramp")
-        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate")
+        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up")
         ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
             raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
@@ -74,6 +76,7 @@ class WorldModelTrainer:
         torch.manual_seed(seed)  # the networks' initial weights
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.features = ReferenceFeatures(env.robot, env.reference, horizon)
+        self.postures = PostureRange(env.reference.frames) if config.stay_up else None
         all_frames = torch.arange(env.reference.num_frames)
         context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
         contract = SkillContract.for_robot(
@@ -147,7 +150,7 @@ class WorldModelTrainer:
             action = action + noise * self._randn(action.shape)
             self.replay.add(
                 frame,
-                torch.where(free, frame, last),  # a free robot has no reference: imagination from here counts nothing
+                torch.where(free, frame, last),  # a free robot has no reference
                 self.first,
                 state=state.pack(),
                 setpoint=env.plant.setpoint(action),
@@ -215,9 +218,9 @@ class WorldModelTrainer:
         self.model.requires_grad_(False)
         imagined = imagine(
             self.skill, self.model, self.env.plant.sensing, self.features, self.env.reference.at, start, horizon,
-            c.discount, c.weights, self.generator,
+            c.discount, c.weights, self.generator, self.postures,
         )  # fmt: skip
-        loss = imagined.tracking + beta * imagined.kl
+        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander
         self.policy_optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
@@ -230,6 +233,7 @@ class WorldModelTrainer:
         return {
             "tracking_loss": imagined.tracking.item(),
             "kl": imagined.kl.item(),
+            "wander_loss": imagined.wander.item(),
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }
