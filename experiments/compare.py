@@ -1,0 +1,312 @@
+"""`npmp compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a plot and a page."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from experiments.common import Run, console, quoted, verb
+from experiments.comparison import (
+    AXES,
+    LENGTHS,
+    Figure,
+    Group,
+    base_settings,
+    find_runs,
+    group_runs,
+    read_run,
+)
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+
+UNITS = {"minutes": "min", "env_steps": "steps"}
+NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
+# Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with dots.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+STYLES = ("-", "--", ":")
+WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
+LONG_LABEL = 34  # characters of a group's name that stand in one line of a legend beside another's
+
+Figures = dict[str, Figure]
+Budgets = dict[str, list[float]]
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Compare what runs= names."""
+    places = [str(config.runs)] if isinstance(config.runs, str) else [str(place) for place in config.runs]
+    if config.threshold is not None and not _is_number(config.threshold):
+        raise InputError(f"threshold={config.threshold}: a number or null is expected")
+    given = {axis: numbers(config, axis) for axis in AXES}
+    groups = group_runs([read_run(path, str(config.score)) for path in find_runs(places)])
+    budgets = {axis: given[axis] or shared_end(groups, axis) for axis in AXES}
+    table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
+    show(groups, table, str(config.score))
+    run.begin()
+    write_csv(run.place / "comparison.csv", groups, table)
+    write_json(run.place / "comparison.json", groups, table, config, budgets)
+    title = str(config.title or config.score).replace("_", " ")
+    plot(run.place / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
+    page(run.place / "comparison.html", groups, table, title=title)
+    console().print(f"plot, page and tables: {run.place}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def numbers(config: DictConfig, key: str) -> list[float]:
+    """A key's number or list of numbers above zero; [] for null. Raises InputError for anything else."""
+    value = config[key]
+    entries = [] if value is None else list(value) if isinstance(value, ListConfig) else [value]
+    if not all(_is_number(entry) and entry > 0 for entry in entries):
+        raise InputError(f"{key}={value}: a number above 0 or a list of such is expected")
+    return [float(entry) for entry in entries]
+
+
+def shared_end(groups: Sequence[Group], axis: str) -> list[float]:
+    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are those of the end."""
+    ends = [group.end(axis) for group in groups]
+    return [min(ends)] if max(ends) > 1.01 * min(ends) else []
+
+
+def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: bool) -> Figures:
+    """A group's row: its length, the score at its end and at each budget, where the threshold is met."""
+    runs = group.runs
+    row = {axis: Figure.over(run.x[axis][-1] for run in runs) for axis in AXES}
+    row["end"] = Figure.over(run.score[-1] for run in runs)
+    for axis in AXES:
+        for budget in budgets[axis]:
+            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(run.at(axis, budget) for run in runs)
+    if threshold is not None:
+        for axis in AXES:
+            reached = [run.reached(axis, threshold, lower=lower) for run in runs]
+            row[f"{UNITS[axis]} to {threshold:g}"] = Figure.over(reached)
+    return row
+
+
+# --- as text ------------------------------------------------------------------------------------------------------------------
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A few digits, thousands as k and millions as M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.{digits}g}"
+
+
+def cell(figure: Figure) -> str:
+    """The mean, and in a second line the range and how many of the runs have the figure where not all have."""
+    if not figure.count:
+        return "-" if figure.of == 1 else f"-\n0/{figure.of}"
+    low, high = short(figure.low, 2), short(figure.high, 2)
+    second = "" if figure.count == 1 else f"{low}–{high}"
+    if figure.count < figure.of:
+        second = f"{second} {figure.count}/{figure.of}".strip()
+    return f"{short(figure.mean)}\n{second}".strip()
+
+
+def headers(table: Sequence[Figures]) -> list[str]:
+    """The names of the columns, the same in every row."""
+    return list(table[0])
+
+
+def notes(groups: Sequence[Group]) -> list[str]:
+    """What a reader has to know beside the table."""
+    lines = []
+    if shared := base_settings(groups):
+        lines.append("what a name leaves unsaid: " + ", ".join(f"{key}={value}" for key, value in shared.items()))
+    for group in groups:
+        lines += [f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem]
+        seeds = [run.seed for run in group.runs]
+        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+            lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")
+    counts = {len(group.runs) for group in groups}
+    if len(counts) > 1:
+        lines.append("the groups have different numbers of runs")
+    return lines
+
+
+def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
+    """The table and its notes on the terminal."""
+    title = f"{score}: mean, and range over seeds"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    longest = max(len(word) for group in groups for word in group.label.split())
+    shown.add_column("runs", overflow="fold", min_width=min(longest, WIDEST_WORD))
+    shown.add_column("n", justify="right")
+    for name in headers(table):
+        shown.add_column(UNITS.get(name, name), justify="right", overflow="fold")
+    for group, row in zip(groups, table, strict=True):
+        lengths = [short(row[axis].mean) for axis in AXES]
+        others = [cell(figure) for name, figure in row.items() if name not in AXES]
+        shown.add_row(Text(group.label), str(len(group.runs)), *map(Text, [*lengths, *others]))
+    out = console()
+    out.print(shown)
+    for line in notes(groups):
+        out.print(line, highlight=False, markup=False)
+
+
+# --- as files -----------------------------------------------------------------------------------------------------------------
+
+
+def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
+    """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and count."""
+    keys = list(groups[0].settings)
+    columns = [f"{name} {part}" for name in headers(table) for part in ("mean", "low", "high", "count")]
+    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["group", *keys, "seeds", "unfinished", *columns])
+        for group, row in zip(groups, table, strict=True):
+            values = [v for f in row.values() for v in (f.mean, f.low, f.high, f.count)]
+            seeds = " ".join(str(run.seed) for run in group.runs)
+            unfinished = sum(bool(run.problem) for run in group.runs)
+            known = ["" if math.isnan(value) else f"{value:.6g}" for value in values]
+            writer.writerow([group.label, *group.settings.values(), seeds, unfinished, *known])
+
+
+def write_json(
+    path: Path, groups: Sequence[Group], table: Sequence[Figures], config: DictConfig, budgets: Budgets
+) -> None:
+    """Everything: the figures and every run's curve. Paths are relative to the folder that holds all of the runs."""
+    folders = [run.path.resolve() for group in groups for run in group.runs]
+    top = Path(os.path.commonpath([folder.parent for folder in folders]))
+    told = {
+        "score": str(config.score),
+        "lower": bool(config.lower),
+        "threshold": config.threshold,
+        "budgets": budgets,
+        "notes": notes(groups),
+        "groups": [
+            {
+                "label": group.label,
+                "settings": group.settings,
+                "figures": {name: _plain(figure) for name, figure in row.items()},
+                "runs": [
+                    {
+                        "run": run.path.resolve().relative_to(top).as_posix(),
+                        "seed": run.seed,
+                        "problem": run.problem or None,
+                        **{axis: [round(float(x), 4) for x in run.x[axis]] for axis in AXES},
+                        "score": [float(y) for y in run.score],
+                    }
+                    for run in group.runs
+                ],
+            }
+            for group, row in zip(groups, table, strict=True)
+        ],
+    }
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def _plain(figure: Figure) -> dict[str, float | int | None]:
+    known = {"mean": figure.mean, "low": figure.low, "high": figure.high}
+    return {**{k: v if math.isfinite(v) else None for k, v in known.items()}, "count": figure.count, "of": figure.of}
+
+
+def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Colour and line style of each group: by one key each where all combinations of two keys are there, else by number."""
+    keys = [key for key in groups[0].settings if key not in LENGTHS]
+    if len(keys) == 2:
+        values = [list(dict.fromkeys(group.settings[key] for group in groups)) for key in keys]
+        more, fewer = (0, 1) if len(values[0]) >= len(values[1]) else (1, 0)
+        complete = len(values[0]) * len(values[1]) == len(groups)
+        if complete and len(values[more]) <= len(COLOURS) and len(values[fewer]) <= len(STYLES):
+            placed = [[values[i].index(group.settings[keys[i]]) for i in (more, fewer)] for group in groups]
+            return [(COLOURS[i], STYLES[j]) for i, j in placed]
+    return [(COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)]) for i in range(len(groups))]
+
+
+def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, threshold: float | None) -> None:
+    """Score over minutes and over environment steps: a line for the mean of a group's runs, a band from the lowest to the
+    highest, a dot where each run ends."""
+    from matplotlib.figure import Figure as Sheet
+    from matplotlib.ticker import EngFormatter
+
+    columns = 1 if len(groups) < 4 or max(len(group.label) for group in groups) > 2 * LONG_LABEL else 2
+    rows = math.ceil(len(groups) / columns)
+    sheet = Sheet(figsize=(9.6, 3.9 + 0.21 * rows), layout="constrained")
+    panels = sheet.subplots(1, 2, sharey=True)
+    for panel, axis in zip(panels, AXES, strict=True):
+        for group, (colour, style) in zip(groups, marks(groups), strict=True):
+            x, mean, low, high = group.curve(axis)
+            several = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
+            panel.plot(x, mean, style, color=colour, linewidth=1.8, label=group.label + several)
+            panel.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+            ends = [(run.x[axis][-1], run.score[-1]) for run in group.runs]
+            panel.plot(*zip(*ends, strict=True), ".", color=colour, markersize=5)
+        if threshold is not None:
+            panel.axhline(threshold, color="0.55", linewidth=0.8, linestyle=(0, (4, 3)))
+        panel.set_xlabel(NAMES[axis])
+        panel.set_xlim(left=0)
+        panel.grid(color="0.9", linewidth=0.7)
+        panel.spines[["top", "right"]].set_visible(False)
+        if "fraction" in score:
+            panel.set_ylim(0, 1.02)
+    panels[0].set_ylabel(score.replace("_", " "))
+    panels[1].xaxis.set_major_formatter(EngFormatter(sep=""))
+    sheet.suptitle(title, fontsize=11)
+    lines, names = panels[0].get_legend_handles_labels()
+    sheet.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    with atomic_path(path) as temporary:
+        sheet.savefig(temporary, dpi=150, format="png")
+
+
+def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title: str) -> None:
+    """The plot and the table as one self-contained page."""
+    from experiments.report import machine_summary, versions
+    from experiments.report.figures import escape
+    from experiments.report.page import Scrubber, Section, assemble, provenance_section
+
+    image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
+    curves = f'<img src="data:image/png;base64,{image}" alt="{escape(title)}" style="width:100%;background:#fff">'
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("runs", "n", *headers(table)))
+    body = "".join(
+        f"<tr><td>{escape(group.label)}</td><td>{len(group.runs)}</td>"
+        + "".join(f"<td>{escape(cell(figure)).replace(chr(10), '<br>')}</td>" for figure in row.values())
+        + "</tr>"
+        for group, row in zip(groups, table, strict=True)
+    )
+    sections = [
+        Section("curves", "Curves", curves),
+        Section("table", "Table", f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'),
+    ]
+    source = provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent))
+    assemble(
+        path, title=title, subtitle="mean, and range over seeds", notes=notes(groups),
+        sections=[*sections, *([source] if source else [])],
+    )  # fmt: skip
+
+
+def _is_place(argument: str) -> bool:
+    """Whether an argument is a run and no setting or option."""
+    key, equals, _ = argument.partition("=")
+    return not argument.startswith("-") and (not equals or "/" in key or Path(argument).is_dir())
+
+
+_main = verb("compare", run, torch=False, devices=("cpu",))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`npmp compare`. What is no setting is a run; so is a path with a "=" in it, as a sweep's run folders have."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    places = [entry for entry in given if _is_place(entry)]
+    rest = [entry for entry in given if not _is_place(entry)]
+    return _main([*rest, f"runs=[{','.join(quoted(place) for place in places)}]"] if places else rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

@@ -1,0 +1,291 @@
+"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores over minutes and steps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from omegaconf import OmegaConf
+
+from experiments.common import stored_config
+from mocap_data.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+Settings = dict[str, str]  # dotted keys, values as they are shown
+
+# Settings that change where a run's result goes or how long it takes, but not the result.
+APART = frozenset({"seed", "out", "resume", "debug", "checkpoint_every", "threads"})
+# Settings of a run's length, chosen to suit an algorithm: they are no name for it.
+LENGTHS = ("steps", "evaluation.every", "evaluation.starts")
+AXES = ("minutes", "env_steps")
+BASE = "base"  # the group that has no setting of its own
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One run folder.
+
+    Attributes:
+      path: the folder.
+      verb: whose run it is; "" where its config.yaml does not say.
+      settings: what may tell groups apart.
+      x: where the score was measured: "minutes" and "env_steps", (N,) each.
+      score: (N,).
+      problem: why its curve is not the whole run's; "" for a finished run.
+    """
+
+    path: Path
+    verb: str
+    seed: int
+    settings: Settings
+    x: Mapping[str, FloatArray]
+    score: FloatArray
+    problem: str
+
+    def at(self, axis: str, budget: float) -> float:
+        """The score after so many minutes or environment steps, linear between measurements; NaN outside of them."""
+        return float(np.interp(budget, self.x[axis], self.score, left=math.nan, right=math.nan))
+
+    def reached(self, axis: str, threshold: float, *, lower: bool = False) -> float:
+        """Where the curve first meets the threshold from below (`lower`: from above); NaN where it never does."""
+        sign = -1.0 if lower else 1.0
+        above = sign * (self.score - threshold)
+        hits = np.flatnonzero(above >= 0.0)
+        if not hits.size:
+            return math.nan
+        i, x = int(hits[0]), self.x[axis]
+        if i == 0:
+            return float(x[0])
+        return float(x[i - 1] + (x[i] - x[i - 1]) * above[i - 1] / (above[i - 1] - above[i]))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone, and what tells them from other groups."""
+
+    label: str
+    settings: Settings
+    runs: tuple[TrainingRun, ...]
+
+    def end(self, axis: str) -> float:
+        """Where the first of its runs ends."""
+        return min(float(run.x[axis][-1]) for run in self.runs)
+
+    def curve(self, axis: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """x, mean, lowest and highest score (N,), as far as all of its runs go."""
+        begin = max(float(run.x[axis][0]) for run in self.runs)
+        x = np.unique(np.concatenate([run.x[axis] for run in self.runs]))
+        x = x[(x >= begin) & (x <= self.end(axis))]
+        scores = np.array([np.interp(x, run.x[axis], run.score) for run in self.runs]).reshape(len(self.runs), -1)
+        return x, scores.mean(0), scores.min(0), scores.max(0)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Mean and range over a group's runs, of those that have the figure."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    of: int
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Figure:
+        """Of values of which NaN are none."""
+        every = list(values)
+        known = [value for value in every if math.isfinite(value)]
+        if not known:
+            return cls(math.nan, math.nan, math.nan, 0, len(every))
+        return cls(sum(known) / len(known), min(known), max(known), len(known), len(every))
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------------
+
+
+def find_runs(places: Sequence[str]) -> list[Path]:
+    """The run folders that are named, lie in a named folder (a sweep's), or match a named pattern; each once.
+
+    Raises InputError for a place that has none.
+    """
+    found: dict[Path, Path] = {}
+    for place in places:
+        path = Path(place).expanduser()
+        if path.exists():
+            matches = [path]
+        else:
+            root = Path(path.anchor) if path.is_absolute() else Path()
+            parts = path.parts[1:] if path.is_absolute() else path.parts
+            matches = sorted(root.glob(str(Path(*parts)))) if parts else []
+        runs = [run for match in matches for run in _runs_in(match)]
+        if not runs:
+            raise InputError(f"no run at '{place}'; a folder with config.yaml and metrics.csv, or one of such, is expected")
+        found |= {run.resolve(): run for run in runs if run.resolve() not in found}
+    return list(found.values())
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    if (folder / "config.yaml").is_file() and (folder / "metrics.csv").is_file():
+        return [folder]
+    return [run for inner in sorted(folder.iterdir()) for run in _runs_in(inner)] if folder.is_dir() else []
+
+
+def read_run(path: Path, score: str) -> TrainingRun:
+    """One run folder's settings and the course of one metric.
+
+    Raises InputError for a folder that is damaged, or has no such metric.
+    """
+    verb, config = stored_config(path)
+    settings = {key: value for key, value in _flat(OmegaConf.to_container(config, resolve=True)) if key not in APART}
+    metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
+    if not metrics:
+        raise InputError(f"{path / 'metrics.csv'} has no rows yet")
+    if score not in metrics[0]:
+        raise InputError(f"{path} has no metric '{score}'; there are: {', '.join(k for k in metrics[0] if k != 'iteration')}")
+    wall = {row.get("iteration"): _number(row.get("wall_s")) for row in timing}
+    rows = [
+        (wall.get(row["iteration"], math.nan) / 60, _number(row.get("env_steps")), _number(row[score])) for row in metrics
+    ]
+    curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(-1, 3)
+    if not len(curve):
+        raise InputError(f"{path} has not measured '{score}' yet, or lost its timing.csv")
+    steps = [_number(row.get("env_steps")) for row in metrics[-2:]]
+    return TrainingRun(
+        path=path,
+        verb=verb or "",
+        seed=int(config.get("seed", 0)),
+        settings=settings,
+        x={"minutes": curve[:, 0], "env_steps": curve[:, 1]},
+        score=curve[:, 2],
+        problem=_problem(path, metrics[-1], steps, config.get("steps")),
+    )
+
+
+def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], planned: Any) -> str:
+    """Why a run is not finished; env_steps: of its last two rows."""
+    done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if isinstance(planned, int) else "unfinished"
+    try:
+        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        ended = str(summary["iterations"]) == last["iteration"]
+    except (OSError, ValueError, KeyError, TypeError):
+        ended = False
+    each = env_steps[-1] - env_steps[0] if len(env_steps) > 1 else env_steps[-1]
+    if ended and (not isinstance(planned, int) or env_steps[-1] > planned - each):
+        return ""
+    return f"diverged after {done}" if (path / "diverged.json").is_file() else f"incomplete: {done}"
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    """A log's rows; a last one that is still being written is left out."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, csv.Error, ValueError) as error:
+        raise InputError(f"{path}: no table of a run ({error})") from error
+    return [row for row in rows if (row.get("iteration") or "").isdigit() and None not in row.values()]
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
+
+
+def _flat(value: Any, key: str = "") -> Iterable[tuple[str, str]]:
+    """Dotted keys and values as text."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(_text(entry) for entry in value)}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# --- grouping -----------------------------------------------------------------------------------------------------------------
+
+
+def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:
+    """Runs that differ in their seed alone together, in the order in which they are first met.
+
+    A group is named by the keys in which groups differ (`telling_keys`); a value that most groups share is left unsaid, and the
+    group with nothing to say is the base. Raises InputError for runs of different verbs.
+    """
+    verbs = sorted({run.verb for run in runs if run.verb})
+    if len(verbs) > 1:
+        raise InputError(f"runs of npmp {' and npmp '.join(verbs)} cannot be compared with each other")
+    together: dict[tuple[tuple[str, str], ...], list[TrainingRun]] = {}
+    for run in runs:
+        together.setdefault(tuple(sorted(run.settings.items())), []).append(run)
+    groups = [sorted(members, key=lambda run: run.seed) for members in together.values()]
+    all_settings = [members[0].settings for members in groups]
+    keys = telling_keys(all_settings)
+    labels = _labels(all_settings, [key for key in keys if key not in LENGTHS] or keys)
+    return [
+        Group(label, {key: settings.get(key, "-") for key in keys}, tuple(members))
+        for label, settings, members in zip(labels, all_settings, groups, strict=True)
+    ]
+
+
+def telling_keys(groups: Sequence[Settings]) -> list[str]:
+    """The keys whose values differ between groups. Of a section that has a name (algo, net, randomization) the name stands for
+    the keys that follow from it."""
+    every = list(dict.fromkeys(key for settings in groups for key in settings))
+    differing = [key for key in every if len({settings.get(key) for settings in groups}) > 1]
+    named = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
+
+    def follows(key: str) -> bool:
+        section = next((name for name in named if key.startswith(f"{name}.") and key != f"{name}.name"), None)
+        if section is None:
+            return False
+        values: dict[str | None, set[str | None]] = {}
+        for settings in groups:
+            values.setdefault(settings.get(f"{section}.name"), set()).add(settings.get(key))
+        return all(len(seen) == 1 for seen in values.values())
+
+    return [key for key in differing if not follows(key)]
+
+
+def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+    """A group's values of the keys, by their shortest unique names, without those that more than half of the groups share."""
+    short = shortened(keys)
+    labels = []
+    for settings in groups:
+        parts = []
+        for key in keys:
+            value = settings.get(key, "-")
+            shared = sum(other.get(key, "-") == value for other in groups)
+            if len(groups) < 3 or 2 * shared <= len(groups):
+                parts.append(f"{short[key]}={Path(value).stem if key in ('data', 'module') else value}")
+        labels.append(" ".join(parts) or BASE)
+    return [label if labels.count(label) == 1 else f"{label} ({i + 1})" for i, label in enumerate(labels)]
+
+
+def shortened(keys: Sequence[str]) -> dict[str, str]:
+    """Each key's last part, "algo.name" its section; the whole key where that would be another's, too."""
+    short = {key: key.removesuffix(".name").rpartition(".")[2] for key in keys}
+    return {key: name if list(short.values()).count(name) == 1 else key for key, name in short.items()}
+
+
+def base_settings(groups: Sequence[Group]) -> dict[str, str]:
+    """What the labels leave unsaid: the values that more than half of the groups share, by short names."""
+    keys = list(groups[0].settings) if groups else []
+    short, shared = shortened(keys), {}
+    for key in keys:
+        values = [group.settings[key] for group in groups]
+        most = max(set(values), key=lambda value: (values.count(value), value))
+        if len(groups) > 2 and 2 * values.count(most) > len(groups):
+            shared[short[key]] = most
+    return shared
