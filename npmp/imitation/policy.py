@@ -9,9 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from npmp.envs.features import Normalizer
-from npmp.nets import DecoderState, prior
+from npmp.nets import prior
 from npmp.nets.high_level import HighLevelCritic
+from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
+
+
+def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
+    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress / ramp))^power).
+
+    robot-NPMP's course: slow at first, steep at the end of the ramp (a share of the run).
+    """
+    return beta * (1.0 - (1.0 - min(1.0, progress / ramp)) ** power)
 
 
 class ImitationPolicyInput(NamedTuple):
@@ -61,18 +70,23 @@ class ImitationPolicy(nn.Module):
         Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the AR(1)
           prior given the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
         """
-        skill, means, divergence = self.skill, [], []
-        hidden, cell, z = state
+        skill = self.skill
+        # only the latents and the LSTM go step by step, and the LSTM does not wait for the latents; the rest: all steps at once
+        encode = skill.encoder.over_time(skill.context_scale(observations.context))
+        keep = (~resets).unsqueeze(-1).to(state.z.dtype)
+        z, latents, mus, sigmas = state.z, [], [], []
         for t in range(len(resets)):
-            keep = (~resets[t]).unsqueeze(-1).to(z.dtype)
-            hidden, cell, z = hidden * keep, cell * keep, z * keep
-            mu, sigma = skill.encode(observations.context[t], z)
+            z = z * keep[t]
+            mu, sigma = encode(t, z)
             z = prior.sample_posterior(z, mu, sigma, skill.alpha, observations.noise[t])
-            mean, (hidden, cell) = skill.decode(z, observations.proprioception[t], DecoderState(hidden, cell))
-            means.append(mean)
-            divergence.append(prior.kl_of_deviation(mu, sigma, skill.alpha))
-        mean = torch.stack(means)
-        return mean, self.log_std.exp().expand_as(mean), ImitationPolicyState(hidden, cell, z), torch.stack(divergence)
+            latents.append(z)
+            mus.append(mu)
+            sigmas.append(sigma)
+        x, memorized = skill.decoder.inputs(skill.observation_scale(observations.proprioception))
+        hidden, (last_hidden, last_cell) = unroll_lstm(skill.decoder.lstm, memorized, (state.hidden, state.cell), resets)
+        mean = skill.decoder.output(hidden, x, torch.stack(latents))
+        divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
+        return mean, self.log_std.exp().expand_as(mean), ImitationPolicyState(last_hidden, last_cell, z), divergence
 
 
 class CriticInput(NamedTuple):

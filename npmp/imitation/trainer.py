@@ -10,22 +10,22 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.checkpoint import prefixed, under
-from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.checkpoint import fitting, prefixed, under
+from npmp.envs.features import encoder_context
 from npmp.envs.imitation import ImitationEnv
 from npmp.envs.rewards import REWARD_TERMS
-from npmp.envs.state import RobotState
+from npmp.imitation.networks import new_networks
 from npmp.imitation.policy import (
     CriticInput,
-    ImitationCritic,
     ImitationPolicy,
     ImitationPolicyInput,
     ImitationPolicyState,
+    prior_weight,
 )
 from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rl.tree import stack_trees
-from npmp.skill import SkillContract, SkillModule
+from npmp.skill import SkillModule
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class MOVMPOConfig:
     """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises ValueError out of range."""
 
     unroll: int = 32  # control steps per robot and iteration
-    updates: int = 1  # gradient steps per unroll
+    updates: int = 1  # passes over an unroll
+    minibatches: int = 1  # groups of robots per pass, one gradient step each
     initial_std: float = 0.2  # of the setpoints [rad]
     critic_hidden: tuple[int, ...] = (256, 256, 256)
     beta: float = 0.3  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
@@ -42,13 +43,13 @@ class MOVMPOConfig:
     learner: VMPOConfig = field(default_factory=lambda: VMPOConfig(objectives=REWARD_TERMS))
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "unroll", "updates", "critic_hidden")
+        ranges.at_least_one(self, "unroll", "updates", "minibatches", "critic_hidden")
         ranges.above_zero(self, "initial_std", "beta_power", "beta_ramp")
         ranges.not_negative(self, "beta")
 
     def beta_at(self, progress: float) -> float:
         """The weight of the KL when a share of the run is done (robot-NPMP): slow at first, steep at the end of the ramp."""
-        return self.beta * (1.0 - (1.0 - min(1.0, progress / self.beta_ramp)) ** self.beta_power)
+        return prior_weight(progress, self.beta, self.beta_power, self.beta_ramp)
 
 
 class MOVMPOTrainer:
@@ -60,39 +61,30 @@ class MOVMPOTrainer:
     """
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0, horizon: int = 5):
-        """Build everything on the CPU.
+        """Build everything on the environment's device.
 
         Args:
           env: the robots to collect with.
           horizon: reference frames that the encoder looks ahead.
 
-        Raises: InputError for objectives that are not the environment's.
+        Raises: InputError for objectives that are not the environment's, or more minibatches than robots.
         """
         self.env, self.config = env, config
         if config.learner.objectives != tuple(env.objectives):
             raise InputError(
                 f"the task's objectives are {list(env.objectives)}, the algorithm's {list(config.learner.objectives)}"
             )
-        torch.manual_seed(seed)  # the networks' initial weights
-        self.generator = torch.Generator().manual_seed(seed + 1)
-        self.features = ReferenceFeatures(env.robot, env.reference, horizon)
-        frames = torch.arange(env.reference.num_frames)
-        clip = torch.bucketize(frames, env.reference.start, right=True) - 1
-        context = self._context(env.reference.state(frames), frames, env.reference.last_frame(clip))
-        contract = SkillContract.for_robot(env.robot, net, context_size=context.shape[-1], context_horizon=horizon)
-        skill = SkillModule(contract)
-        # scales from the reference itself: fixed from the start, so that no feature drifts under the networks
-        skill.context_scale.fit(context, 0.1)
-        skill.observation_scale.fit(proprioception(env.reference.state(frames), env.home), 0.1)
-        policy = ImitationPolicy(skill, initial_std=config.initial_std)
-        critic = ImitationCritic(
-            skill.context_scale, net.latent_dim, len(env.reference.names), env.plant.physics_size,
-            config.critic_hidden, len(env.objectives),
+        if config.minibatches > env.num_envs:
+            raise InputError(f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)")
+        self.features, policy, critic = new_networks(
+            env, net, seed=seed, horizon=horizon, initial_std=config.initial_std,
+            critic_hidden=config.critic_hidden, objectives=len(env.objectives),
         )  # fmt: skip
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.learner = VMPOLearner(policy, critic, config.learner)
         self.carried = policy.initial_state(env.num_envs)
-        self.first = torch.ones(env.num_envs, dtype=torch.bool)
-        self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
+        self.first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.range = torch.full((net.latent_dim,), 0.1, device=env.device)  # of the latents lately seen
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -114,12 +106,10 @@ class MOVMPOTrainer:
         skill.latent_range.copy_(self.range)
         return skill
 
-    def _context(self, state: RobotState, frame: Tensor, last: Tensor) -> Tensor:
-        return encoder_context(self.features, state, frame, last, self.env.home)
-
     def _critic_input(self, z: Tensor) -> CriticInput:
         env = self.env
-        return CriticInput(self._context(env.state, env.frame, env.last_frame), z, env.clip.clone(), env.plant.physics.clone())
+        context = encoder_context(self.features, env.state, env.frame, env.last_frame, env.home)
+        return CriticInput(context, z, env.clip.clone(), env.plant.physics.clone())
 
     # --- collection ---------------------------------------------------------------------------------------------------------
 
@@ -134,7 +124,7 @@ class MOVMPOTrainer:
         error, failures = 0.0, 0.0
         for _ in range(steps):
             known = self._critic_input(self.carried.z.masked_fill(self.first.unsqueeze(-1), 0.0))
-            noise = torch.randn(known.z.shape, generator=self.generator)
+            noise = torch.randn(known.z.shape, generator=self.generator, device=env.device)
             given = ImitationPolicyInput(known.context, env.observe(), noise)
             action, log_prob, self.carried = self.learner.act(given, self.carried, self.first, generator=self.generator)
             step = env.step(action)
@@ -173,8 +163,9 @@ class MOVMPOTrainer:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
         self.learner.regularizer_weight = self.config.beta_at(progress)
         rollout, metrics = self.collect()
-        for _ in range(self.config.updates):
-            learned = self.learner.update(rollout)
+        learned = self.learner.learn(
+            rollout, passes=self.config.updates, minibatches=self.config.minibatches, generator=self.generator
+        )
         self.iteration_count += 1
         metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
@@ -199,14 +190,13 @@ class MOVMPOTrainer:
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        try:
+        with fitting():
             if state["first"].shape != self.first.shape:
                 raise ValueError(f"{len(state['first'])} robots do not fit {len(self.first)}")
             self.learner.load_state_dict(under("learner", state))
             self.env.load_state_dict(under("env", state))
-            self.carried = ImitationPolicyState(**{k: v.clone() for k, v in under("carried", state).items()})
+            carried = under("carried", state).items()
+            self.carried = ImitationPolicyState(**{k: v.to(self.first.device, copy=True) for k, v in carried})
             self.generator.set_state(state["generator"])
-            self.first, self.range = state["first"].clone(), state["range"].clone()
+            self.first, self.range = (state[name].to(self.first.device, copy=True) for name in ("first", "range"))
             self.iteration_count, self.env_steps = state["counts"].tolist()
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error

@@ -5,6 +5,7 @@ Sizes default to a small CPU preset; the paper's are in conf/net/paper.yaml.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,8 +63,28 @@ class Encoder(nn.Module):
     def forward(self, features: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
         """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu, sigma^2)."""
         mu, raw = self.head(self.body(torch.cat((features, z_prev), -1))).chunk(2, -1)
+        return mu, self._sigma(raw)
+
+    def over_time(self, features: Tensor) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
+        """`forward` of a sequence whose features (T, n, f) are known: a function of t and z_{t-1} (n, d).
+
+        The first layer's product with the features, most of the work, is made for all steps at once.
+        """
+        first = self.body[0]
+        assert isinstance(first, nn.Linear)  # for the type checker
+        width = features.shape[-1]
+        known = nn.functional.linear(features, first.weight[:, :width], first.bias)
+        of_latent, rest = first.weight[:, width:].t(), self.body[1:]
+
+        def step(t: int, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+            mu, raw = self.head(rest(torch.addmm(known[t], z_prev, of_latent))).chunk(2, -1)
+            return mu, self._sigma(raw)
+
+        return step
+
+    def _sigma(self, raw: Tensor) -> Tensor:
         # within a factor e^3 of the prior's deviation either way: neither a delta nor an explosion
-        return mu, self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
+        return self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
 
 
 class Decoder(nn.Module):
@@ -92,7 +113,16 @@ class Decoder(nn.Module):
 
     def forward(self, z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """z (n, d), observation (n, o) normalized, state -> action (n, a) [rad], new state."""
+        x, memorized = self.inputs(observation)
+        state = DecoderState(*self.lstm(memorized, (state.hidden, state.cell)))
+        return self.output(state.hidden, x, z), state
+
+    def inputs(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """What comes before the LSTM: observation (..., o) -> the normed input (..., w), the LSTM's input (..., w)."""
         x = self.norm(observation)
-        state = DecoderState(*self.lstm(self.branch1(x), (state.hidden, state.cell)))
-        y = self.branch2(torch.cat((state.hidden, x, z), -1))
-        return self.head(torch.cat((state.hidden, y), -1)), state
+        return x, self.branch1(x)
+
+    def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
+        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) -> action (..., a) [rad]."""
+        y = self.branch2(torch.cat((hidden, x, z), -1))
+        return self.head(torch.cat((hidden, y), -1))

@@ -74,13 +74,14 @@ def evaluate_walking(
       commands: (T, num_envs, 3); drawn from the environment's command process by default.
       seed: of commands, starts and random latents. The same seed gives every policy the same commands and first starts.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(env.device).manual_seed(seed)
     steps = max(1, round(seconds / env.dt)) if commands is None else len(commands)
     if commands is None:
         commands = command_schedule(env.config, env.num_envs, steps, env.dt, generator)
+    commands = commands.to(env.device)
     env.generator.manual_seed(seed + 1)
     env.reset()
-    z = torch.zeros(env.num_envs, skill.latent_dim)
+    z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
     memory = skill.initial_state(env.num_envs)
     thought = None if policy is None else policy.initial_state(env.num_envs)
     achieved, fell, qpos = [], [], [env.sim.qpos[0].clone()]
@@ -100,4 +101,5 @@ def evaluate_walking(
         memory = memory.reset(step.terminated)
         thought = None if thought is None else thought.reset(step.terminated)
         qpos.append(env.sim.qpos[0].clone())
-    return WalkingTrial(commands, torch.stack(achieved), torch.stack(fell), torch.stack(qpos), env.dt)
+    parts = (commands, torch.stack(achieved), torch.stack(fell), torch.stack(qpos).double())
+    return WalkingTrial(*(part.cpu() for part in parts), env.dt)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp.checkpoint import prefixed, under
+from npmp.checkpoint import fitting, prefixed, under
 from npmp.envs.features import Normalizer, true_state
 from npmp.envs.state import RobotState
 from npmp.envs.walking import WalkingEnv
@@ -75,7 +75,7 @@ class VMPOTrainer:
         *,
         seed: int = 0,
     ):
-        """Build everything on the CPU.
+        """Build everything on the environment's device; skill and policy are moved there.
 
         Args:
           env: the robots to collect with.
@@ -90,16 +90,18 @@ class VMPOTrainer:
             raise InputError(
                 f"the task's objectives are {list(env.objectives)}, the algorithm's {list(self.config.learner.objectives)}"
             )
-        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+        self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
+        policy.to(env.device)
         torch.manual_seed(seed)  # the critic's initial weights
-        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.critic = WalkingCritic(true_state(env.state, env.home).shape[-1] + 3 + skill.latent_dim, self.config)
-        _fit_critic_scales(self.critic.scale, skill, policy)
+        self.critic.to(env.device)
+        _fit_critic_scales(self.critic.scale, self.skill, policy)
         self.learner = VMPOLearner(policy, self.critic, self.config.learner, self._kl_to_prior)
-        self.z = torch.zeros(env.num_envs, skill.latent_dim)
+        self.z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
         self.memory = self.skill.initial_state(env.num_envs)
         self.thought = policy.initial_state(env.num_envs)
-        self.first = torch.ones(env.num_envs, dtype=torch.bool)
+        self.first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -173,8 +175,7 @@ class VMPOTrainer:
         """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for the log."""
         del progress
         rollout, metrics = self.collect()
-        for _ in range(self.config.updates):
-            learned = self.learner.update(rollout)
+        learned = self.learner.learn(rollout, passes=self.config.updates)
         self.iteration_count += 1
         metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
@@ -202,23 +203,21 @@ class VMPOTrainer:
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        try:
+        with fitting():
             if state["z"].shape != self.z.shape:
                 raise ValueError(f"latents of {tuple(state['z'].shape)} do not fit {tuple(self.z.shape)}")
             self.learner.load_state_dict(under("learner", state))
             self.env.load_state_dict(under("env", state))
             self.generator.set_state(state["generator"])
-            self.z, self.first = state["z"].clone(), state["first"].clone()
-            self.memory = DecoderState(state["decoder_hidden"].clone(), state["decoder_cell"].clone())
-            self.thought = HighLevelState(state["policy_hidden"].clone(), state["policy_cell"].clone())
+            names = ("z", "first", "decoder_hidden", "decoder_cell", "policy_hidden", "policy_cell")
+            self.z, self.first, *memories = (state[name].to(self.z.device, copy=True) for name in names)
+            self.memory, self.thought = DecoderState(*memories[:2]), HighLevelState(*memories[2:])
             self.iteration_count, self.env_steps = state["counts"].tolist()
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy) -> None:
     """The module's own scales of the true state (the last part of its encoder's context), the policy's of the command."""
     width = len(scale.mean) - 3 - skill.latent_dim
     known = skill.context_scale
-    scale.mean.copy_(torch.cat((known.mean[-width:], policy.command_scale.mean, torch.zeros(skill.latent_dim))))
-    scale.std.copy_(torch.cat((known.std[-width:], policy.command_scale.std, torch.ones(skill.latent_dim))))
+    scale.mean.copy_(torch.cat((known.mean[-width:], policy.command_scale.mean, known.mean.new_zeros(skill.latent_dim))))
+    scale.std.copy_(torch.cat((known.std[-width:], policy.command_scale.std, known.std.new_ones(skill.latent_dim))))

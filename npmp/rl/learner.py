@@ -207,6 +207,43 @@ class VMPOLearner:
         actions = mean if deterministic else gaussian.sample(mean, std, generator)
         return actions[0], gaussian.log_prob(mean, std, actions)[0], state
 
+    def learn(
+        self,
+        rollout: Rollout,
+        *,
+        passes: int = 1,
+        minibatches: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, float]:
+        """So many passes over a rollout, each in minibatches of whole sequences, one `update` each.
+
+        Every pass divides the B sequences anew, by `generator` on its device. The top half is that of the minibatch. The
+        target network is re-run once for all updates between two copies into it. Returns the mean figures of
+        `update`. Raises ValueError for less than one pass or minibatch, or more minibatches than sequences;
+        and what `update` raises.
+        """
+        num, device = rollout.rewards.shape[1], rollout.rewards.device
+        if passes < 1 or not 1 <= minibatches <= num:
+            raise ValueError(
+                f"passes must be at least 1 and minibatches in 1..{num} (the rollout's sequences), "
+                f"got {passes} and {minibatches}"
+            )
+        figures: list[dict[str, float]] = []
+        target: tuple[Tensor, Tensor] | None = None
+        for _ in range(passes):
+            if minibatches > 1:
+                order = torch.randperm(num, generator=generator, device=device)
+            else:  # nothing to deal, nothing drawn
+                order = torch.arange(num, device=device)
+            for chosen in order.tensor_split(minibatches):
+                if target is None:
+                    target = self._target_outputs(rollout)
+                part = rollout if minibatches == 1 else rollout.sequences(chosen)
+                figures.append(self._update(part, target[0][:, chosen], target[1][:, chosen]))
+                if self.steps % self.config.target_period == 0:
+                    target = None
+        return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
+
     def update(self, rollout: Rollout) -> dict[str, float]:
         """One gradient step on a rollout. Returns the figures that tell how it went.
 
@@ -217,16 +254,25 @@ class VMPOLearner:
         value_std/NAME. Raises ValueError if the rollout has another number of objectives, and
         RuntimeError, with nothing changed, if a gradient is not finite.
         """
+        return self._update(rollout, *self._target_outputs(rollout))
+
+    @torch.no_grad()
+    def _target_outputs(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Mean and std of the target network on a rollout, [T, B, A] each; the rollout is checked first."""
         num = len(self.config.objectives)
         if rollout.rewards.shape[-1] != num:
             raise ValueError(
                 f"the rollout has {rollout.rewards.shape[-1]} objectives, the learner {num}: "
                 f"{list(self.config.objectives)}"
             )
+        mean, std = self.target_policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
+        return mean, std
+
+    def _update(self, rollout: Rollout, target_mean: Tensor, target_std: Tensor) -> dict[str, float]:
+        """`update`, given the target network's outputs."""
         cfg, valid = self.config, rollout.valid
         if valid is None:
             valid = torch.ones_like(rollout.resets)
-
         outputs = self.critic(
             rollout.observations if rollout.critic_observations is None else rollout.critic_observations
         )
@@ -236,51 +282,17 @@ class VMPOLearner:
         # size.
         advantages = (targets - values) / popart.std(self._popart)
 
-        mean, std, _, *own_penalty = self.policy(rollout.observations, rollout.initial_state, rollout.resets)
-        with torch.no_grad():
-            target_mean, target_std = self.target_policy(
-                rollout.observations, rollout.initial_state, rollout.resets
-            )[:2]
-            off_policy = rollout.behaviour_log_prob - gaussian.log_prob(
-                target_mean, target_std, rollout.actions
-            )
-
-        temperature = self.duals.temperature
-        selected = vmpo.top_half(advantages, valid)
-        weights = vmpo.policy_weights(advantages, selected, temperature)
-        loss_policy = vmpo.policy_loss(weights, gaussian.log_prob(mean, std, rollout.actions))
-        loss_temperature = vmpo.temperature_loss(
-            advantages, selected, temperature, self._epsilon_temperature
-        ).sum()
-        loss_value = vmpo.value_loss(outputs, popart.normalize(self._popart, targets), valid)
-
-        kl_mean, kl_std = (
-            vmpo.masked_mean(kl, valid) for kl in gaussian.decoupled_kl(target_mean, target_std, mean, std)
+        losses, figures, by_objective = self._policy_losses(rollout, advantages, valid, target_mean, target_std)
+        losses["value"] = vmpo.value_loss(outputs, popart.normalize(self._popart, targets), valid)
+        losses["total"] = (
+            losses["policy"]
+            + cfg.value_weight * losses["value"]
+            + losses["temperature"]
+            + losses["alpha"]
+            + losses["kl"]
+            + self.regularizer_weight * losses["regularizer"]
         )
-        dual_mean, penalty_mean = vmpo.kl_constraint_loss(kl_mean, self.duals.alpha_mean, cfg.epsilon_mean)
-        dual_std, penalty_std = vmpo.kl_constraint_loss(kl_std, self.duals.alpha_std, cfg.epsilon_std)
-
-        loss_regularizer = torch.zeros((), device=mean.device)
-        if self.regularizer is not None:
-            loss_regularizer = vmpo.masked_mean(self.regularizer(rollout, mean, std), valid)
-        elif own_penalty:
-            loss_regularizer = vmpo.masked_mean(own_penalty[0], valid)
-
-        loss = (
-            loss_policy
-            + cfg.value_weight * loss_value
-            + loss_temperature
-            + (dual_mean + dual_std)
-            + (penalty_mean + penalty_std)
-            + self.regularizer_weight * loss_regularizer
-        )
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        limit = torch.inf if cfg.max_gradient_norm is None else cfg.max_gradient_norm
-        # A gradient that is no number stops here, before it reaches the weights.
-        norm_policy = nn.utils.clip_grad_norm_(self.policy.parameters(), limit, error_if_nonfinite=True)
-        norm_critic = nn.utils.clip_grad_norm_(self.critic.parameters(), limit, error_if_nonfinite=True)
-        self._optimizer.step()
+        figures["gradient_norm/policy"], figures["gradient_norm/critic"] = self._descend(losses["total"])
 
         with torch.no_grad():
             if cfg.popart:
@@ -288,35 +300,72 @@ class VMPOLearner:
             self.steps += 1
             if self.steps % cfg.target_period == 0:
                 self.target_policy.load_state_dict(self.policy.state_dict())
+            figures |= {"alpha/mean": self.duals.alpha_mean, "alpha/std": self.duals.alpha_std}
+            by_objective["value_std"] = popart.std(self._popart)
+            by_objective |= _value_figures(values, targets, valid)
+        return self._named({f"loss/{name}": loss for name, loss in losses.items()} | figures, by_objective)
 
-            metrics: dict[str, Tensor] = {
-                "loss/total": loss,
-                "loss/policy": loss_policy,
-                "loss/value": loss_value,
-                "loss/temperature": loss_temperature,
-                "loss/alpha": dual_mean + dual_std,
-                "loss/kl": penalty_mean + penalty_std,
-                "loss/regularizer": loss_regularizer,
+    def _policy_losses(
+        self, rollout: Rollout, advantages: Tensor, valid: Tensor, target_mean: Tensor, target_std: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        """What moves policy and duals, from advantages [T, B, K].
+
+        Returns: the losses by name, scalars, the regularizer's not weighted yet; figures for the log, scalars, and by
+        objective, [K].
+        """
+        cfg, temperature = self.config, self.duals.temperature
+        mean, std, _, *own_penalty = self.policy(rollout.observations, rollout.initial_state, rollout.resets)
+        selected = vmpo.top_half(advantages, valid)
+        weights = vmpo.policy_weights(advantages, selected, temperature)
+        kl_mean, kl_std = (
+            vmpo.masked_mean(kl, valid) for kl in gaussian.decoupled_kl(target_mean, target_std, mean, std)
+        )
+        dual_mean, penalty_mean = vmpo.kl_constraint_loss(kl_mean, self.duals.alpha_mean, cfg.epsilon_mean)
+        dual_std, penalty_std = vmpo.kl_constraint_loss(kl_std, self.duals.alpha_std, cfg.epsilon_std)
+        regularizer = torch.zeros((), device=mean.device)
+        if self.regularizer is not None:
+            regularizer = vmpo.masked_mean(self.regularizer(rollout, mean, std), valid)
+        elif own_penalty:
+            regularizer = vmpo.masked_mean(own_penalty[0], valid)
+        losses = {
+            "policy": vmpo.policy_loss(weights, gaussian.log_prob(mean, std, rollout.actions)),
+            "temperature": vmpo.temperature_loss(
+                advantages, selected, temperature, self._epsilon_temperature
+            ).sum(),
+            "alpha": dual_mean + dual_std,
+            "kl": penalty_mean + penalty_std,
+            "regularizer": regularizer,
+        }
+        with torch.no_grad():
+            acted = gaussian.log_prob(target_mean, target_std, rollout.actions)
+            figures = {
                 "kl/mean": kl_mean,
                 "kl/std": kl_std,
-                "alpha/mean": self.duals.alpha_mean,
-                "alpha/std": self.duals.alpha_std,
                 "entropy": vmpo.masked_mean(gaussian.entropy(std), valid),
-                "off_policy": vmpo.masked_mean(off_policy, valid),
-                "gradient_norm/policy": norm_policy,
-                "gradient_norm/critic": norm_critic,
+                "off_policy": vmpo.masked_mean(rollout.behaviour_log_prob - acted, valid),
             }
-            by_objective = {
-                "temperature": temperature,
-                "weight_kl": vmpo.weight_kl(weights, selected),
-                "value_std": popart.std(self._popart),
-                **_value_figures(values, targets, valid),
-            }
-            for figure, by_name in by_objective.items():
-                metrics |= {f"{figure}/{name}": by_name[k] for k, name in enumerate(cfg.objectives)}
-            # One transfer for all of them.
-            numbers = torch.stack([metric.detach().float() for metric in metrics.values()]).tolist()
-        return dict(zip(metrics, numbers, strict=True))
+        return losses, figures, {"temperature": temperature, "weight_kl": vmpo.weight_kl(weights, selected)}
+
+    def _descend(self, loss: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of Adam. Returns the norms of the policy's and the critic's gradient."""
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        limit = torch.inf if self.config.max_gradient_norm is None else self.config.max_gradient_norm
+        # A gradient that is no number stops here, before it reaches the weights.
+        policy, critic = (
+            nn.utils.clip_grad_norm_(network.parameters(), limit, error_if_nonfinite=True)
+            for network in (self.policy, self.critic)
+        )
+        self._optimizer.step()
+        return policy, critic
+
+    @torch.no_grad()
+    def _named(self, figures: dict[str, Tensor], by_objective: dict[str, Tensor]) -> dict[str, float]:
+        """Scalars, and [K] under the objectives' names, as numbers: one transfer for all of them."""
+        for figure, by_name in by_objective.items():
+            figures |= {f"{figure}/{name}": by_name[k] for k, name in enumerate(self.config.objectives)}
+        numbers = torch.stack([figure.detach().float() for figure in figures.values()]).tolist()
+        return dict(zip(figures, numbers, strict=True))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, as a flat dict of tensors that alias nothing."""

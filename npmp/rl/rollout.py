@@ -80,6 +80,15 @@ class Rollout:
         """Steps of all environments, valid or not: T B."""
         return self.rewards.shape[0] * self.rewards.shape[1]
 
+    def sequences(self, chosen: Tensor) -> Rollout:
+        """The rollout of some environments only; `chosen` [N], their indices."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        start = fields.pop("initial_state")
+        return Rollout(
+            **{name: map_tree(lambda leaf: leaf[:, chosen], tree) for name, tree in fields.items()},
+            initial_state=map_tree(lambda leaf: leaf[chosen], start),
+        )
+
     def to(self, device: torch.device | str) -> Rollout:
         """The same rollout on another device."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

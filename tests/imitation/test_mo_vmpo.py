@@ -12,10 +12,12 @@ from torch.distributions import Normal, kl_divergence
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.features import encoder_context, proprioception
 from npmp.envs.plant import PlantConfig
 from npmp.envs.rewards import REWARD_TERMS
 from npmp.envs.sensing import SensorConfig
 from npmp.imitation import ImitationPolicyInput, MOVMPOConfig, MOVMPOTrainer
+from npmp.imitation.policy import CriticInput, ImitationCritic
 from npmp.nets import DecoderState, NetConfig
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
@@ -72,8 +74,8 @@ def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
 
 
 def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet) -> None:
-    """The policy over T steps with resets against a loop by hand: means, carried state, and the KL of N(alpha z + mu, sigma) to
-    N(alpha z, sqrt(1 - alpha^2)) by torch.distributions."""
+    """The policy over T steps with resets against a loop of the module's own steps: means, carried state, the KL of
+    N(alpha z + mu, sigma) to N(alpha z, sqrt(1 - alpha^2)) by torch.distributions, and every gradient."""
     policy = make(robot, motions).policy
     torch.nn.init.normal_(policy.skill.encoder.head.weight, std=0.3)
     g = torch.Generator().manual_seed(1)
@@ -88,6 +90,8 @@ def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet
     start = policy.initial_state(b)._replace(z=torch.ones(b, 4))
     mean, std, end, kl = policy(given, start, resets)
     z, memory = start.z, DecoderState(start.hidden, start.cell)
+    weight = torch.randn(t, b, 12, generator=g)
+    by_hand = torch.zeros(())
     for k in range(t):
         z, memory = z.masked_fill(resets[k].unsqueeze(-1), 0.0), memory.reset(resets[k])
         mu, sigma = skill.encode(given.context[k], z)
@@ -96,7 +100,14 @@ def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet
         z = 0.95 * z + mu + sigma * given.noise[k]
         action, memory = skill.decode(z, given.proprioception[k], memory)
         torch.testing.assert_close(mean[k], action)
+        by_hand = by_hand + (weight[k] * action).sum() + expected.sum()
     torch.testing.assert_close(end.z, z)
+    torch.testing.assert_close(end.hidden, memory.hidden)
+    torch.testing.assert_close(end.cell, memory.cell)
+    weights = list(skill.parameters())
+    found = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
+    for gradient, expected in zip(found, torch.autograd.grad(by_hand, weights), strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(std, torch.full_like(std, 0.2))
 
 
@@ -107,6 +118,61 @@ def test_the_encoder_learns_through_the_density_of_the_setpoints(robot: Robot, m
     moved = {k for k, v in trainer.policy.state_dict().items() if not torch.equal(v, before[k])}
     for name in ("skill.encoder.head.weight", "skill.decoder.lstm.weight_hh", "skill.decoder.head.weight", "log_std"):
         assert name in moved
+
+
+def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: MotionSet) -> None:
+    """Clip and drawn physics move the values of every objective and are no inputs of the policy; what the critic sees is the true
+    state, although the sensors are late and noisy."""
+    trainer = make(robot, motions)
+    rollout, _ = trainer.collect()
+    known = rollout.critic_observations
+    assert isinstance(known, CriticInput) and known.physics.shape[-1] == trainer.env.plant.physics_size > 0
+    assert bool((known.physics[0].std(0) > 0).any())  # robots differ, and the critic knows how
+    critic = trainer.learner.critic
+    assert isinstance(critic, ImitationCritic)
+    torch.nn.init.normal_(critic.value_head.weight)  # zero at the start
+    values = trainer.learner.values(known).detach()
+    for other in (known._replace(clip=1 - known.clip), known._replace(physics=known.physics + 0.5)):
+        assert bool(((trainer.learner.values(other).detach() - values).abs().amax((0, 1)) > 1e-5).all())
+    assert set(ImitationPolicyInput._fields) == {"context", "proprioception", "noise"}
+    env = trainer.env
+    seen, true = env.observe(), proprioception(env.state, env.home)
+    assert not torch.allclose(seen, true, atol=1e-3)
+    expected = encoder_context(trainer.features, env.state, env.frame, env.last_frame, env.home)
+    assert torch.equal(trainer._critic_input(trainer.carried.z).context, expected)
+
+
+def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, motions: MotionSet) -> None:
+    """Returns of a rollout with both: the last reward plus gamma times the value of the true successor, or the reward alone."""
+    trainer = make(robot, motions)
+    trainer.collect()
+    clip = torch.zeros(8, dtype=torch.long)
+    trainer.env.reset(clip=clip, frame=trainer.env.reference.last_frame(clip) - 3)
+    lost = torch.tensor([True] * 4 + [False] * 4)
+    trainer.env.sim.qpos[lost, 2] += 1.0  # far above the reference
+    rollout, _ = trainer.collect()
+    failed, over = rollout.terminated, rollout.truncated
+    assert bool(failed[0, :4].all()) and bool(over[:, 4:].any())
+    learner = trainer.learner
+    values, following = learner.values(rollout.critic_observations), learner.values(rollout.next_observations)
+    targets = learner._targets(rollout, values.detach(), torch.ones_like(failed))
+    torch.testing.assert_close(targets[failed], rollout.rewards[failed])
+    expected = rollout.rewards[over] + learner.config.gamma * following.detach()[over]
+    torch.testing.assert_close(targets[over], expected)
+
+
+def test_minibatches_draw_from_the_runs_generator(robot: Robot, motions: MotionSet) -> None:
+    """Same seed, same numbers; a resumed run goes on with the same groups; more groups than robots are refused."""
+    config = dataclasses.replace(TINY, minibatches=3)
+    whole = make(robot, motions, config=config)
+    run(whole, 2)
+    assert whole.learner.steps == 2 * 2 * 3
+    kept = {k: v.clone() for k, v in whole.state_dict().items()}
+    resumed = make(robot, motions, seed=5, config=config)
+    resumed.load_state_dict(kept)
+    assert run(resumed, 2) == run(whole, 2)
+    with pytest.raises(InputError, match="minibatches"):
+        make(robot, motions, config=dataclasses.replace(TINY, minibatches=9))
 
 
 def test_beta_weighs_the_policys_own_penalty(robot: Robot, motions: MotionSet) -> None:

@@ -372,3 +372,149 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=field):
             dataclasses.replace(rollout, **{field: wrong})
+
+
+def _returns_by_hand(learner: VMPOLearner, rollout: Rollout) -> torch.Tensor:
+    """To the end of the unroll or episode, one step after the other; the online critic's value where it is no failure."""
+    steps, num, _ = rollout.rewards.shape
+    following = learner.values(rollout.next_observations).detach()
+    found = torch.zeros_like(rollout.rewards)
+    for b in range(num):
+        for t in reversed(range(steps)):
+            if rollout.terminated[t, b]:
+                rest = torch.zeros_like(following[t, b])
+            elif rollout.truncated[t, b] or t == steps - 1:
+                rest = following[t, b]
+            else:
+                rest = found[t + 1, b]
+            found[t, b] = rollout.rewards[t, b] + learner.config.gamma * rest
+    return found
+
+
+def test_an_update_is_the_published_formula():
+    # The parts of the loss again, from torch's distributions and plain loops, once target and online policy differ and PopArt has
+    # moved: KL(target || online) in that order and decoupled, the policy's loss a sum over objectives and their halves, returns
+    # bootstrapped with the online critic, half the squared error in PopArt's units.
+    learner = _learner(num_objectives=2, epsilon_temperature=(0.1, 0.3), target_period=50)
+    for seed in range(7):
+        learner.update(_rollout(learner, seed=seed))
+    rollout = _rollout(learner, seed=9)
+    stats = learner.state_dict()
+    centre, scale = stats["popart.mean"], stats["popart.variance"].sqrt()
+    with torch.no_grad():
+        mean, std = learner.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
+        old_mean, old_std = learner.target_policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
+        targets, outputs = _returns_by_hand(learner, rollout), learner.critic(rollout.critic_observations)
+        log_prob = Normal(mean, std).log_prob(rollout.actions).sum(-1).flatten()
+        advantages = ((targets - centre) / scale - outputs).flatten(0, 1)
+        temperature = learner.duals.temperature
+        policy_loss, temperature_loss = 0.0, 0.0
+        for k, epsilon in enumerate((0.1, 0.3)):
+            best = advantages[:, k].sort(descending=True).indices[: len(advantages) // 2]
+            scaled = (advantages[best, k] / temperature[k]).double()
+            policy_loss -= ((scaled.exp() / scaled.exp().sum()) * log_prob[best]).sum().item()
+            temperature_loss += (temperature[k] * (epsilon + scaled.exp().mean().log())).item()
+
+        def kl(q: Normal) -> float:
+            return torch.distributions.kl_divergence(Normal(old_mean, old_std), q).sum(-1).mean().item()
+
+        expected = {
+            "loss/policy": policy_loss,
+            "loss/temperature": temperature_loss,
+            "loss/value": 0.5 * ((targets - centre) / scale - outputs).square().sum(-1).mean().item(),
+            "kl/mean": kl(Normal(mean, old_std)),
+            "kl/std": kl(Normal(old_mean, std)),
+        }
+    assert expected["kl/mean"] > 1e-4 and expected["kl/std"] > 1e-7
+    found = learner.update(rollout)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-7)
+
+
+def test_there_are_no_importance_weights():
+    learner = _learner()
+    rollout, state = _rollout(learner), learner.state_dict()
+    results = []
+    for shift in (0.0, 5.0):
+        learner.load_state_dict(state)
+        metrics = learner.update(
+            dataclasses.replace(rollout, behaviour_log_prob=rollout.behaviour_log_prob + shift)
+        )
+        results.append((metrics.pop("off_policy"), metrics, learner.state_dict()))
+    assert results[1][0] == pytest.approx(results[0][0] + 5.0, abs=1e-4)
+    assert results[1][1] == results[0][1]
+    assert all(torch.equal(results[1][2][key], results[0][2][key]) for key in state)
+
+
+def test_the_re_run_starts_from_the_stored_state():
+    # In the middle of episodes the memory matters: from an empty one the densities are others.
+    learner = _learner()
+    with torch.no_grad():  # as if it had learned: at first the memory has no say
+        for network in (learner.policy, learner.target_policy):
+            network.mean.weight.copy_(torch.randn(2, 64, generator=torch.Generator().manual_seed(0)))
+    world = toys.PointMass(8, 0)
+    _, state = toys.collect(world, learner, learner.policy.initial_state(8), 5)
+    rollout, _ = toys.collect(world, learner, state, 5)
+    assert not rollout.resets[0].all()
+    before = learner.state_dict()
+    stored = learner.update(rollout)["off_policy"]
+    learner.load_state_dict(before)
+    empty = learner.update(dataclasses.replace(rollout, initial_state=learner.policy.initial_state(8)))
+    assert stored == pytest.approx(0, abs=1e-5) and abs(empty["off_policy"]) > 1e-3
+
+
+def test_passes_over_whole_rollouts_are_updates():
+    # With one minibatch nothing is drawn: three passes are three updates, with the target copied in between.
+    results = []
+    for learn in (True, False):
+        learner = _learner(num_objectives=2, target_period=2)
+        rollout = _rollout(learner)
+        if learn:
+            learner.learn(rollout, passes=3)
+        else:
+            for _ in range(3):
+                learner.update(rollout)
+        results.append(learner.state_dict())
+    assert learner.steps == 3
+    assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 100])
+def test_minibatches_are_updates_on_groups_of_sequences(period):
+    # Each pass deals every sequence once, in an order of its own; an update sees what it would see of a rollout of these alone.
+    def learner():
+        return _learner(num_objectives=2, target_period=period)
+
+    first, second = learner(), learner()
+    rollout = _rollout(first)
+    metrics = first.learn(rollout, passes=2, minibatches=3, generator=torch.Generator().manual_seed(1))
+    drawn, by_hand = torch.Generator().manual_seed(1), []
+    for _ in range(2):
+        order = torch.randperm(8, generator=drawn)
+        assert sorted(order.tolist()) == list(range(8))
+        for chosen in (order[:3], order[3:6], order[6:]):
+            by_hand.append(second.update(rollout.sequences(chosen)))
+    assert metrics == pytest.approx(
+        {name: sum(m[name] for m in by_hand) / 6 for name in metrics}, rel=1e-3, abs=1e-5
+    )
+    state = second.state_dict()
+    for key, tensor in first.state_dict().items():
+        torch.testing.assert_close(tensor, state[key], rtol=1e-3, atol=1e-4)
+
+
+def test_sequences_keep_what_belongs_together():
+    learner = _learner()
+    rollout = dataclasses.replace(
+        _rollout(learner), initial_state=(torch.arange(8.0)[:, None], torch.arange(8.0)[:, None])
+    )
+    part = rollout.sequences(torch.tensor([5, 2]))
+    assert part.num_steps == 24 and part.valid is None
+    assert part.initial_state[1].flatten().tolist() == [5.0, 2.0]
+    for name in ("observations", "actions", "rewards", "resets", "critic_observations", "next_observations"):
+        assert torch.equal(getattr(part, name), getattr(rollout, name)[:, [5, 2]])
+
+
+def test_impossible_minibatches_are_refused():
+    learner = _learner()
+    for passes, minibatches in ((0, 1), (1, 0), (1, 9)):
+        with pytest.raises(ValueError, match="minibatches"):
+            learner.learn(_rollout(learner), passes=passes, minibatches=minibatches)

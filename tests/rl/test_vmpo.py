@@ -1,4 +1,23 @@
-"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public code."""
+"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public code.
+
+Where each pitfall is held; the learner as a whole in test_learner.py, `test_an_update_is_the_published_formula`:
+    log-sum-exp in the duals            test_extreme_temperatures_stay_finite
+    duals with a floor                  test_duals_are_positive_with_a_floor_and_invertible
+    log(N/2), not log(N)                test_temperature_loss_one_objective, _three_objectives
+    one top half for weights and dual   test_temperature_gradient_is_epsilon_minus_the_weights_kl
+    KL(target || online), decoupled,
+    variances and not deviations        test_decoupled_kl_by_hand, _equals_torch_distributions, _moves_one_parameter_each
+    psi sums to 1: a sum over shards    test_policy_loss_is_a_sum_that_adds_over_shards
+    the prior's scale                   nets/test_prior.py: test_the_papers_correlation_gives_the_papers_deviation
+    LSTM from the stored state          test_learner.py: test_the_re_run_starts_from_the_stored_state
+    LSTM reset inside the unroll        test_unroll.py; test_learner.py: test_acting_step_by_step_equals_the_unroll
+    invalid steps leave before the half test_invalid_steps_leave_before_the_half_is_counted, test_garbage_at_invalid_steps_...;
+                                        test_learner.py: test_invalid_steps_have_no_influence
+    bootstrap at a clip's end, not at
+    a failure                           test_returns.py; test_learner.py: test_the_critic_recovers_known_values;
+                                        imitation/test_mo_vmpo.py: test_the_end_of_a_clip_is_bootstrapped_...
+    no importance weights               test_learner.py: test_there_are_no_importance_weights
+"""
 
 from __future__ import annotations
 
