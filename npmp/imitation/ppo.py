@@ -1,0 +1,411 @@
+"""PPO for imitation, as a yardstick: rsl_rl's learner on the environment, networks and module file of the other algorithms.
+
+rsl_rl's (the extra `ppo`) are storage, generalized advantages, clipping, mini-batches and the learning rate by KL. Ours are the
+two networks behind its interface of models (`PPOActor`, `PPOCritic`), the collection, and two deviations from its runner:
+
+- rsl_rl's `time_outs` adds gamma V(s_t), the value of the state BEFORE the last step, to the reward of a truncated episode. Here
+  the value of the true successor is added, which the environment shows before it resets.
+- The KL of the encoder to the prior is a loss of its own, through the slot of rsl_rl's symmetry loss (`PriorPenalty`).
+
+Its mini-batches are groups of robots over the whole unroll, the same groups in every epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.checkpoint import fitting, load_optimizer_tensors, not_finite, optimizer_tensors, prefixed, under
+from npmp.envs.features import encoder_context
+from npmp.envs.imitation import ImitationEnv
+from npmp.imitation.networks import new_networks
+from npmp.imitation.policy import (
+    CriticInput,
+    ImitationCritic,
+    ImitationPolicy,
+    ImitationPolicyInput,
+    ImitationPolicyState,
+    prior_weight,
+)
+from npmp.nets import NetConfig
+from npmp.rl import gaussian
+from npmp.skill import SkillModule
+
+if TYPE_CHECKING:
+    from rsl_rl.algorithms import PPO
+    from tensordict import TensorDict
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO in imitation; sources with the values in conf/algo/ppo.yaml. Raises ValueError out of range."""
+
+    unroll: int = 24  # control steps per robot and iteration
+    epochs: int = 3  # passes over an unroll
+    mini_batches: int = 2  # groups of robots per pass, one gradient step each
+    gamma: float = 0.95  # per control step
+    gae_lambda: float = 0.95
+    clip: float = 0.2  # of the ratio of densities, and of the values' change
+    clip_values: bool = True
+    value_weight: float = 1.0
+    entropy_weight: float = 0.0
+    learning_rate: float = 3e-4  # where it starts, with adapt_rate
+    adapt_rate: bool = True  # by a factor 1.5 when the KL of an update leaves [1/2, 2] of desired_kl
+    desired_kl: float = 0.02  # nats
+    max_gradient_norm: float = 1.0  # of actor and critic each
+    reward_scale: float = 0.05  # of the rewards that the learner sees
+    initial_std: float = 0.2  # of the setpoints [rad]
+    critic_hidden: tuple[int, ...] = (256, 256, 256)
+    beta: float = 0.01  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
+    beta_power: float = 0.2  # as in MO-V-MPO
+    beta_ramp: float = 0.5  # a share of the run
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "unroll", "epochs", "mini_batches", "critic_hidden")
+        ranges.above_zero(self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale", "initial_std")
+        ranges.above_zero(self, "beta_power", "beta_ramp")
+        ranges.not_negative(self, "value_weight", "entropy_weight", "beta")
+        ranges.share(self, "gamma", "gae_lambda")
+
+
+class PPOActor(nn.Module):
+    """`ImitationPolicy` as one of rsl_rl's recurrent models: it holds the robots' memories, and the last call's distribution.
+
+    The latent's noise is part of the observation, so that the learner's re-run draws the same latents: the density of an
+    action is one given the noise.
+    """
+
+    is_recurrent = True
+
+    def __init__(self, policy: ImitationPolicy, robots: int, generator: torch.Generator):
+        """generator: draws the actions."""
+        super().__init__()
+        self.policy = policy
+        self.state = policy.initial_state(robots)
+        self._generator = generator
+        self.mean = self.std = self.divergence = torch.empty(0)  # (..., nu), (..., nu), (...): of the last call
+
+    def forward(
+        self,
+        obs: TensorDict,
+        masks: Tensor | None = None,
+        hidden_state: tuple[Tensor, ...] | None = None,
+        stochastic_output: bool = False,
+    ) -> Tensor:
+        """The next action of every robot, or, with masks, a batch of stored stretches again.
+
+        Args:
+          obs: [B] now; [T, M], padded stretches between ends of episodes, in the re-run.
+          masks: [T, M] bool, what is no padding. hidden_state: [1, M, ...] before each stretch.
+          stochastic_output: draw the action around the mean; only where no masks are given.
+
+        Returns: actions [B, nu], or their means [T, B, nu] in the re-run.
+        """
+        if masks is None:
+            fresh = torch.zeros(1, len(self.state.z), dtype=torch.bool)  # `reset` has emptied the memories
+            mean, std, self.state, divergence = self.policy(_policy_input(obs.unsqueeze(0)), self.state, fresh)
+            self.mean, self.std, self.divergence = mean[0], std[0], divergence[0]
+            return gaussian.sample(self.mean, self.std, self._generator) if stochastic_output else self.mean
+        assert hidden_state is not None  # rsl_rl stores one with every recurrent model; for the type checker
+        given, state, resets = _rejoined(obs, masks, hidden_state)
+        self.mean, self.std, _, self.divergence = self.policy(_policy_input(given), state, resets)
+        return self.mean
+
+    def reset(self, dones: Tensor) -> None:
+        """Empty the memories of the robots whose episodes are done [B] bool."""
+        keep = (~dones).unsqueeze(-1).to(self.state.z.dtype)
+        self.state = ImitationPolicyState(*(part * keep for part in self.state))
+
+    def get_hidden_state(self) -> tuple[Tensor, ...]:
+        """The memories as rsl_rl stores them: [1, B, ...] each."""
+        return tuple(part.unsqueeze(0) for part in self.state)
+
+    @property
+    def output_distribution_params(self) -> tuple[Tensor, Tensor]:
+        """Mean and std of the last call."""
+        return self.mean, self.std
+
+    @property
+    def output_entropy(self) -> Tensor:
+        """Nats, summed over joints."""
+        return gaussian.entropy(self.std)
+
+    def get_output_log_prob(self, outputs: Tensor) -> Tensor:
+        """Log-density of actions under the last call's distribution."""
+        return gaussian.log_prob(self.mean, self.std, outputs)
+
+    def get_kl_divergence(self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]) -> Tensor:
+        """KL(old || new) of (mean, std), nats, summed over joints."""
+        (old_mean, old_std), (mean, std) = old_params, new_params
+        return kl_divergence(Normal(old_mean, old_std), Normal(mean, std)).sum(-1)
+
+    def update_normalization(self, obs: TensorDict) -> None:
+        """Nothing: the scales are fixed."""
+
+
+class PPOCritic(nn.Module):
+    """`ImitationCritic` with one value as one of rsl_rl's models without memory."""
+
+    is_recurrent = False
+
+    def __init__(self, critic: ImitationCritic):
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: None = None) -> Tensor:
+        """Values [B, 1], or of padded stretches [T, M] with masks [T, B, 1]."""
+        from rsl_rl.utils import unpad_trajectories
+
+        given = obs if masks is None else unpad_trajectories(obs, masks)
+        return self.critic(CriticInput(given["context"], given["z"], given["clip"], given["physics"]))
+
+    def reset(self, dones: Tensor | None = None, hidden_state: None = None) -> None:
+        """Nothing: there is no memory."""
+
+    def get_hidden_state(self) -> None:
+        """None: there is no memory."""
+
+    def update_normalization(self, obs: TensorDict) -> None:
+        """Nothing: the scales are fixed."""
+
+
+class PriorPenalty:
+    """The KL of the encoder to the prior as a loss in rsl_rl's update, which has one slot for a further loss: its symmetry's."""
+
+    use_mirror_loss = True
+
+    def __init__(self) -> None:
+        self.mirror_loss_coeff = 0.0  # beta
+
+    def augment_batch(self, batch: Any, original_batch_size: int) -> None:
+        """Nothing is added to the batch."""
+
+    def compute_loss(self, actor: PPOActor, batch: Any, original_batch_size: int) -> Tensor:
+        """The mean KL of the actor's last call, nats per step."""
+        return actor.divergence.mean()
+
+
+def _policy_input(obs: TensorDict) -> ImitationPolicyInput:
+    return ImitationPolicyInput(obs["context"], obs["proprioception"], obs["noise"])
+
+
+def _rejoined(
+    obs: TensorDict, masks: Tensor, hidden_state: tuple[Tensor, ...]
+) -> tuple[TensorDict, ImitationPolicyState, Tensor]:
+    """rsl_rl's padded stretches back into sequences over the whole unroll, which cost no padding.
+
+    Returns: observations [T, B], the state before the first step [B, ...], and resets [T, B]: where a stretch starts later, from
+    the empty state.
+    """
+    from rsl_rl.utils import unpad_trajectories
+
+    starts = torch.zeros_like(masks)
+    starts[0] = True
+    resets = unpad_trajectories(starts, masks).clone()
+    resets[0] = False  # the stored state holds, which is empty where an episode began
+    lengths = masks.sum(0)
+    first = (lengths.cumsum(0) - lengths) % len(masks) == 0  # stretches follow each other robot by robot
+    return unpad_trajectories(obs, masks), ImitationPolicyState(*(part[0, first] for part in hidden_state)), resets
+
+
+def _refuse_non_finite(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Raises RuntimeError if a gradient is not finite."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
+    if not_finite({str(i): weight.grad for i, weight in enumerate(weights)}):
+        raise RuntimeError("a gradient is non-finite")
+
+
+def _learner(actor: PPOActor, critic: PPOCritic, obs: TensorDict, actions: int, config: PPOConfig) -> PPO:
+    """rsl_rl's PPO with its storage, for observations [B] like these."""
+    from rsl_rl.algorithms import PPO
+    from rsl_rl.storage import RolloutStorage
+
+    return PPO(
+        actor,
+        critic,
+        RolloutStorage("rl", len(obs), config.unroll, obs, [actions]),
+        num_learning_epochs=config.epochs,
+        num_mini_batches=config.mini_batches,
+        clip_param=config.clip,
+        gamma=config.gamma,
+        lam=config.gae_lambda,
+        value_loss_coef=config.value_weight,
+        entropy_coef=config.entropy_weight,
+        learning_rate=config.learning_rate,
+        max_grad_norm=config.max_gradient_norm,
+        use_clipped_value_loss=config.clip_values,
+        schedule="adaptive" if config.adapt_rate else "fixed",
+        desired_kl=config.desired_kl,
+    )
+
+
+class PPOTrainer:
+    """Owns environment, learner and the collection's state; one `iteration` at a time.
+
+    An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The reward is the
+    sum of the environment's objectives.
+    """
+
+    def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0, horizon: int = 5):
+        """Build everything on the CPU.
+
+        Args:
+          env: the robots to collect with.
+          horizon: reference frames that the encoder looks ahead.
+
+        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches.
+        """
+        try:
+            import rsl_rl.algorithms  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                f"algo=ppo needs the package rsl-rl-lib ({error}); install it with: pip install 'npmp[ppo]'"
+            ) from error
+        if env.num_envs % config.mini_batches:
+            raise InputError(f"{env.num_envs} robots (algo.num_envs) cannot be divided into {config.mini_batches} mini_batches")
+        self.env, self.config = env, config
+        self.features, policy, critic = new_networks(
+            env, net, seed=seed, horizon=horizon, initial_std=config.initial_std, critic_hidden=config.critic_hidden, objectives=1
+        )
+        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.policy = policy
+        self.actor = PPOActor(policy, env.num_envs, self.generator)
+        self.critic = PPOCritic(critic)
+        self.learner = _learner(self.actor, self.critic, self._observation(), env.num_actions, config)
+        self.penalty = PriorPenalty()
+        self.learner.symmetry = self.penalty  # after the constructor, which knows only its own for networks without memory
+        self.learner.optimizer.register_step_pre_hook(_refuse_non_finite)  # rsl_rl applies whatever the gradient is
+        self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
+        self.iteration_count = 0
+        self.env_steps = 0
+
+    @property
+    def average(self) -> SkillModule:
+        """What is evaluated: the policy's module."""
+        return self.policy.skill
+
+    def module(self) -> SkillModule:
+        """A copy of the module, with the range of the latents that imitation has used lately."""
+        skill = copy.deepcopy(self.policy.skill)
+        skill.latent_range.copy_(self.range)
+        return skill
+
+    # --- collection ---------------------------------------------------------------------------------------------------------
+
+    def _known(self) -> dict[str, Tensor]:
+        """What the critic sees of the present state."""
+        env = self.env
+        context = encoder_context(self.features, env.state, env.frame, env.last_frame, env.home)
+        return CriticInput(context, self.actor.state.z, env.clip.clone(), env.plant.physics.clone())._asdict()
+
+    def _tensordict(self, content: dict[str, Tensor]) -> TensorDict:
+        from tensordict import TensorDict
+
+        return TensorDict(content, batch_size=[self.env.num_envs])
+
+    def _observation(self) -> TensorDict:
+        """What the critic sees, and what the policy is given besides: new noise for the latent, and what the robots sense now."""
+        known = self._known()
+        noise = torch.randn(known["z"].shape, generator=self.generator)
+        return self._tensordict({**known, "proprioception": self.env.observe(), "noise": noise})
+
+    @torch.no_grad()
+    def collect(self) -> dict[str, float]:
+        """One unroll of all robots, into the learner's storage, with returns and advantages.
+
+        Returns: means over its steps: `error` (eq. 2), `failures_per_s`, `reward`.
+        """
+        env, config, learner = self.env, self.config, self.learner
+        latents: list[Tensor] = []
+        error, failures, reward = 0.0, 0.0, 0.0
+        for _ in range(config.unroll):
+            observation = self._observation()
+            step = env.step(learner.act(observation))
+            latents.append(self.actor.state.z)
+            gained = step.rewards.nan_to_num().sum(-1)
+            successor = self.critic(self._tensordict(self._known())).squeeze(-1)  # the environment is reset only below
+            paid = config.reward_scale * gained + config.gamma * torch.where(step.truncated, successor, 0.0)
+            done = step.terminated | step.truncated
+            learner.process_env_step(observation, paid, done, {})
+            env.reset(done)
+            error += step.error.nan_to_num(1.0).clamp(max=1.0).mean().item()
+            failures += step.terminated.float().mean().item()
+            reward += gained.mean().item()
+        learner.compute_returns(self._tensordict(self._known()))
+        self.env_steps += config.unroll * env.num_envs
+        self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
+        steps = config.unroll
+        return {"error": error / steps, "failures_per_s": failures / steps / env.dt, "reward": reward / steps}
+
+    def warm_up(self) -> None:
+        """Nothing: the first unroll is as good as any."""
+
+    def iteration(self, progress: float) -> dict[str, float]:
+        """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log.
+
+        Raises: RuntimeError if a gradient is not finite, with the weights as they were before that mini-batch.
+        """
+        c = self.config
+        self.penalty.mirror_loss_coeff = beta = prior_weight(progress, c.beta, c.beta_power, c.beta_ramp)
+        metrics = self.collect()
+        try:
+            learned = self.learner.update()
+        finally:
+            self.learner.storage.clear()  # where the update did not come to its end, it has not
+        self.iteration_count += 1
+        return metrics | {
+            "loss_surrogate": learned["surrogate"],
+            "loss_value": learned["value"],
+            "entropy": learned["entropy"],
+            "kl": learned["symmetry"],  # to the latent prior [nats per step]
+            "beta": beta,
+            "learning_rate": self.learner.learning_rate,
+            "action_std": self.policy.log_std.exp().mean().item(),
+        }
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one.
+
+        rsl_rl's storage is not among it: nothing of it is used after an iteration. Nor is torch's own generator: nothing draws
+        from it after the networks' initial weights.
+        """
+        return {
+            **prefixed("policy", self.policy.state_dict()),
+            **prefixed("critic", self.critic.critic.state_dict()),
+            **prefixed("optimizer", optimizer_tensors(self.learner.optimizer)),
+            **prefixed("env", self.env.state_dict()),
+            **prefixed("carried", self.actor.state._asdict()),
+            "learning_rate": torch.tensor(self.learner.learning_rate, dtype=torch.float64),
+            "generator": self.generator.get_state(),
+            "range": self.range,
+            "counts": torch.tensor([self.iteration_count, self.env_steps]),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises: InputError when it belongs to a run with other networks or numbers of robots.
+        """
+        with fitting():
+            if state["carried.z"].shape != self.actor.state.z.shape:
+                raise ValueError(f"{len(state['carried.z'])} robots do not fit {self.env.num_envs}")
+            self.policy.load_state_dict(under("policy", state))
+            self.critic.critic.load_state_dict(under("critic", state))
+            load_optimizer_tensors(self.learner.optimizer, under("optimizer", state))
+            self.learner.learning_rate = state["learning_rate"].item()
+            for group in self.learner.optimizer.param_groups:
+                group["lr"] = self.learner.learning_rate
+            self.env.load_state_dict(under("env", state))
+            self.actor.state = ImitationPolicyState(**{k: v.clone() for k, v in under("carried", state).items()})
+            self.generator.set_state(state["generator"])
+            self.range = state["range"].clone()
+            self.iteration_count, self.env_steps = state["counts"].tolist()
