@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -27,10 +28,11 @@ from experiments.common import (
     verb,
     write_config,
 )
+from experiments.help import choices
 from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path
 from mocap_data.synthetic import demo_clips
-from npmp import robots
+from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -60,6 +62,11 @@ class Stages:
             self._running = None
 
 
+def chosen_robot(name: str) -> str:
+    """A robot as the stages are told of it: one of conf/robot, or one's own."""
+    return f"robot={name}" if name in choices("robot") else f"robot.name={quoted(name)}"
+
+
 def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
     """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command would."""
     place = quoted(str(run.place / verb_name))
@@ -85,6 +92,54 @@ def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run
     )
 
 
+def shipped_modules(robot: Robot) -> list[tuple[str, SkillModule]]:
+    """Modules that come with the package and can imitate with this robot, by name."""
+    found = []
+    for name in modules.names():
+        skill = SkillModule.load(modules.find(name))
+        if skill.robot == robot.name:
+            skill.check_robot(robot)
+            skill.check_encoder(robot)
+            found.append((name, skill))
+    return found
+
+
+def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: Run) -> dict[str, dict[str, Any]]:
+    """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each into a folder of its own."""
+    found = {}
+    for name, skill in shipped_modules(robot):
+        out = run.place / "shipped" / name
+        out.mkdir(parents=True, exist_ok=True)
+        found[name] = {"module": name, "data": "motions.h5"} | evaluate.evaluate(
+            skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
+        )
+        with atomic_path(out / "evaluation.json") as path:
+            path.write_text(json.dumps(found[name], indent=2) + "\n")
+    return found
+
+
+def beside_each_other(
+    out: Path, evaluation: dict[str, Any], shipped: dict[str, dict[str, Any]], to: Path
+) -> dict[str, Any]:
+    """The demo's own evaluation and the shipped modules', each clip named by its module, as one for the report.
+
+    Writes the rollouts of all of them to `to`.
+    """
+    clips = list(evaluation["clips"])
+    with h5py.File(to, "w", track_order=True) as merged:
+        with h5py.File(out / "rollouts.h5") as own:
+            merged.attrs.update(own.attrs)
+            for clip in evaluation["clips"]:
+                own.copy(clip["name"], merged)
+        for name, found in shipped.items():
+            with h5py.File(out / "shipped" / name / "rollouts.h5") as theirs:
+                for clip in found["clips"]:
+                    shown = f"{clip['name']}: {name}, zero-shot"
+                    theirs.copy(clip["name"], merged, name=shown)
+                    clips.append({**clip, "name": shown})
+    return {**evaluation, "clips": clips}
+
+
 def motions_of(robot: Robot, run: Run) -> MotionSet:
     """The generated gaits, retargeted."""
     motions = retarget_many(demo_clips(), robot)
@@ -100,6 +155,7 @@ def run(config: DictConfig, run: Run) -> int:
     # All settings first, so that a mistake in them shows before any work.
     tiny = ["debug=tiny"] if config.debug_stages else []
     data, module = f"data={quoted(str(out / 'motions.h5'))}", out / "imitate" / "module"
+    tiny.append(chosen_robot(str(config.robot.name)))
     imitation = settings_of("imitate", run, [*tiny, data, *config.imitate])
     walk = ["task=walk", f"module={quoted(str(module))}", data]
     walking_settings = settings_of("reuse", run, [*tiny, *walk, *config.reuse])
@@ -130,13 +186,20 @@ def run(config: DictConfig, run: Run) -> int:
     )  # fmt: skip
     with atomic_path(out / "evaluation.json") as path:
         path.write_text(json.dumps(evaluation, indent=2) + "\n")
+    shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
     summary = summarize(motions, learned, walked, evaluation, run, stages.seconds)
+    summary["zero_shot"] = {name: found["mean"] for name, found in shipped.items()}
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
     with atomic_path(out / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    write_report(out, motions, evaluation, walking, summary, config)
+    with atomic_path(out / "shipped" / "rollouts.h5") as merged:
+        together = beside_each_other(out, evaluation, shipped, merged)
+    write_report(out, motions, together, walking, summary, config)
     evaluate.print_table(evaluation)
+    for name, found in shipped.items():
+        console().print(f"{name}, shipped, on the same clips, which it never saw:", highlight=False)
+        evaluate.print_table(found)
     console().print(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
         f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
@@ -207,11 +270,15 @@ def write_report(
                     f"{error['after']:.2f}",
                     f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents",
                 ),
+                *(
+                    (name, f"{100 * mean['tracked_fraction']:.0f} %", "of these gaits tracked zero-shot, as shipped")
+                    for name, mean in summary["zero_shot"].items()
+                ),
                 ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
             ],
             retarget=report.retarget_rows(motions.motions),
             evaluation=evaluation,
-            rollouts=out / "rollouts.h5",
+            rollouts=out / "shipped" / "rollouts.h5",
             learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
             walking=walking,
             robot=evaluation["robot"],

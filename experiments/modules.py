@@ -1,25 +1,30 @@
-"""`npmp modules list | show NAME | info MODULE`: shipped skill modules, their cards, and what any module's latents do."""
+"""`npmp modules list | show NAME | pack MODULE | add RUN`: shipped skill modules, their cards, and making such a folder."""
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 from typing import Any
 
-import torch
-from omegaconf import DictConfig
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
-from experiments.common import Run, above_zero, at_least, console, one_of, verb
-from experiments.plant import hold_of
+from experiments.common import Run, compose, console, one_of, stored_config, verb
+from experiments.help import choices
+from mocap_data import MotionSet, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import modules, robots
-from npmp.envs import ImitationConfig, ImitationEnv, load_motions
-from npmp.envs.plant import PlantConfig
-from npmp.skill import SkillModule
-from npmp.wander import LATENTS, latent_use, wander
+from npmp import modules
+from npmp.modules.cards import CardContent, write_card
+from npmp.skill import STORED_AS, SkillModule
 
-ACTIONS = ("list", "show", "info")
+ACTIONS = ("list", "show", "pack", "add")
+# settings of a run that say nothing of what came out, or are said otherwise
+NOT_IN_THE_COMMAND = (
+    "out", "seed", "resume", "threads", "torch_threads", "device", "debug", "data", "checkpoint_every", "evaluation",
+)  # fmt: skip
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -29,17 +34,17 @@ def run(config: DictConfig, run: Run) -> int:
         show_modules()
         return 0
     if config.target is None:
-        raise InputError(f"npmp modules {config.action} needs a module: {', '.join(modules.names()) or 'its folder'}")
+        what = "a run: its folder" if config.action == "add" else f"a module: {', '.join(modules.names()) or 'its folder'}"
+        raise InputError(f"npmp modules {config.action} needs {what}")
     if config.action == "show":
         print(modules.card(str(config.target)))
         return 0
-    at_least(config, envs=1)
-    above_zero(config, "seconds")
-    figures = info(config, run)
-    if run.out is not None:
-        with atomic_path(run.out) as path:
-            path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    show_info(figures)
+    if config.dtype is not None:
+        one_of(config, "dtype", *STORED_AS)
+    if config.action == "pack":
+        pack(config, run)
+    else:
+        add(config, run)
     return 0
 
 
@@ -54,61 +59,134 @@ def show_modules() -> None:
         clips = f"{len(training.get('clips', []))} clips, {training.get('env_steps', 0):,} steps"
         table.add_row(name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", [])))
     console().print(table)
-    print("module=NAME takes one; npmp modules show NAME prints its card.")
+    print("module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it.")
 
 
-def info(config: DictConfig, run: Run) -> dict[str, Any]:
-    """What the module says of itself and, where data= is given, what its latents carry and how long they keep robots up."""
-    folder = modules.find(str(config.target))
-    skill = SkillModule.load(folder)
-    contract, training = skill.contract, skill.contract.training
-    figures: dict[str, Any] = {
-        "module": folder.name,
-        "robot": skill.robot,
-        "latent_dim": skill.latent_dim,
-        "alpha": skill.alpha,
-        "weights": sum(p.numel() for p in skill.parameters()),
-        "net": contract.net,
-        "control_rate_hz": contract.control_rate_hz,
-        "hold": hold_of(skill),
-        **{key: training[key] for key in ("data", "algorithm", "randomization", "env_steps", "licences") if key in training},
+def destination(place: Path, config: DictConfig) -> Path:
+    """The folder to write a module to. Raises InputError where one is already, but for replace=true."""
+    if (place / "module.json").exists() and not config.replace:
+        raise InputError(f"{place} holds a module already; replace=true overwrites it")
+    return place
+
+
+def pack(config: DictConfig, run: Run) -> None:
+    """Store a module's weights as another type, card included."""
+    source = modules.find(str(config.target))
+    skill = SkillModule.load(source)
+    if run.out is None:
+        raise InputError("npmp modules pack needs out=FOLDER for the new module")
+    place = destination(run.out, config)
+    skill.save(place, dtype=config.dtype or "float16")
+    if (source / "CARD.md").is_file() and source.resolve() != place.resolve():
+        with atomic_path(place / "CARD.md") as path:
+            path.write_text((source / "CARD.md").read_text(encoding="utf-8"), encoding="utf-8")
+    before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
+    was, now = skill.state_dict(), SkillModule.load(place).state_dict()
+    most = max(float((now[key] - was[key]).abs().max()) for key in was)
+    print(f"{before:,} bytes before, {after:,} after; no weight changed by more than {most:.1e}: {place}")
+
+
+def add(config: DictConfig, run: Run) -> None:
+    """The module of a run with its card, in a folder of its own."""
+    folder = Path(str(config.target))
+    if not (folder / "module" / "module.json").is_file():
+        raise InputError(f"no module in '{folder}': a folder of npmp imitate with module/module.json is expected")
+    skill = SkillModule.load(folder / "module")
+    name = str(config.name or folder.resolve().name)
+    motions = None if config.data is None else read_motions(str(config.data), robot=skill.robot)
+    evaluations = [read_json(Path(str(entry)), "evaluation.json") for entry in config.evaluations]
+    wander = None if config.wander is None else read_json(Path(str(config.wander)), "wander.json")
+    place = destination(run.out or Path("modules") / name, config)
+    content = CardContent(
+        name=name,
+        contract=json.loads((folder / "module" / "module.json").read_text(encoding="utf-8"))
+        | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
+        commands=commands_of(folder, config, name),
+        about=str(config.about),
+        **({} if motions is None else size_of(motions)),
+        hours=hours_of(folder),
+        machine=str(config.machine),
+        evaluations=evaluations,
+        speeds={} if motions is None else speeds_of(motions),
+        wander=wander,
+        limits=str(config.limits),
+    )
+    text = write_card(content)
+    skill.save(place, dtype=config.dtype or skill.contract.weights_dtype)
+    with atomic_path(place / "CARD.md") as path:
+        path.write_text(text, encoding="utf-8")
+    print(text)
+    print(f"{place}: module.json, module.safetensors, CARD.md")
+
+
+def read_json(path: Path, name: str) -> dict[str, Any]:
+    """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
+    path = path / name if path.is_dir() else path
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable {name}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a readable {name}")
+    return content
+
+
+def hours_of(folder: Path) -> float | None:
+    """Wall-clock hours of a run, from its timing.csv; None where it has none."""
+    try:
+        with open(folder / "timing.csv", newline="", encoding="utf-8") as file:
+            rows = [float(row["wall_s"]) for row in csv.DictReader(file)]
+    except (OSError, KeyError, ValueError):
+        return None
+    return rows[-1] / 3600.0 if rows else None
+
+
+def size_of(motions: MotionSet) -> dict[str, Any]:
+    """Recordings, motions and seconds of a dataset, as `CardContent` has them."""
+    return {
+        "recordings": len({m.recording or m.name for m in motions.motions}),
+        "clips": len(motions.motions),
+        "seconds": float(sum(len(m.qpos) / m.rate_hz for m in motions.motions)),
     }
-    if config.data is None:
-        return figures
-    robot = robots.load(skill.robot)
-    skill.check_robot(robot)
-    motions = load_motions(config.data, robot, config.split)
-    env = ImitationEnv(
-        robot, motions, config.envs, seed=run.seed,
-        config=ImitationConfig(plant=PlantConfig(hold=hold_of(skill)), num_threads=run.threads),
-    )  # fmt: skip
-    use = latent_use(skill, env, steps=200, seed=run.seed)
-    order = torch.argsort(use.kl, descending=True)
-    figures["kl_nats_per_step"] = round(use.kl.sum().item(), 3)
-    figures["active_dimensions"] = use.active()
-    figures["kl_by_dimension"] = {int(i): round(use.kl[i].item(), 3) for i in order}
-    for latents in LATENTS:
-        trial = wander(skill, env, latents, seconds=config.seconds, seed=run.seed)
-        figures[f"{latents}_latents"] = {
-            "up_s_mean": round(trial.up_s.mean().item(), 2),
-            "up_s_median": round(trial.up_s.median().item(), 2),
-            "up_to_the_end": round((trial.up_s >= config.seconds - env.dt).float().mean().item(), 3),
-            "speed_mps": round((trial.travelled_m.sum() / trial.up_s.sum().clamp(min=env.dt)).item(), 3),
-        }
-    return figures
 
 
-def show_info(figures: dict[str, Any]) -> None:
-    """Figures as lines."""
-    for key, value in figures.items():
-        shown = value
-        if key == "kl_by_dimension":
-            shown = ", ".join(f"z{i} {kl}" for i, kl in list(value.items())[:12])
-        elif isinstance(value, dict):
-            shown = ", ".join(f"{name} {entry}" for name, entry in value.items())
-        elif isinstance(value, list):
-            shown = ", ".join(str(entry) for entry in value)
-        print(f"{key.replace('_', ' ')}: {shown}")
+def speeds_of(motions: MotionSet) -> dict[str, float]:
+    """Mean horizontal speed of each motion [m/s]: the length of the root's path by its time."""
+    return {
+        m.name: float(np.linalg.norm(np.diff(m.qpos[:, :2], axis=0), axis=1).sum() * m.rate_hz / max(len(m.qpos) - 1, 1))
+        for m in motions.motions
+    }
 
 
-main = verb("modules", run, out="optional_file", positional=("action", "target"), devices=("cpu",))
+def commands_of(folder: Path, config: DictConfig, name: str) -> list[str]:
+    """The commands that make the module: what the caller says of the data, and the run's own with what it changed."""
+    lines = [str(config.data_command)] if config.data_command else []
+    if not (folder / "config.yaml").is_file():
+        return lines
+    owner, stored = stored_config(folder)
+    if owner != "imitate":
+        return lines
+    groups = {key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")}
+    chosen = [f"{key}={value}" for key, value in groups.items() if value in choices(key)]
+    defaults = _flat(OmegaConf.to_container(compose("imitate", chosen)))
+    plain = set(_flat(OmegaConf.to_container(compose("imitate"))).items())
+    words = ["npmp imitate", f"data={Path(str(stored.data)).name}", f"seed={stored.seed}"]
+    words += [part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain]
+    for key, value in _flat(OmegaConf.to_container(stored)).items():
+        if key.split(".")[0] not in NOT_IN_THE_COMMAND and key in defaults and defaults[key] != value:
+            words.append(f"{key}={value}")
+    return [*lines, " ".join([*words, f"out=runs/{name}"])]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """Leaves of nested mappings by their dotted keys, as the command line writes them."""
+    if not isinstance(value, dict):
+        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        return {prefix: text.replace(" ", "")}
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+main = verb("modules", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

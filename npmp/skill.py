@@ -1,6 +1,7 @@
 """The skill module: encoder, latent prior, decoder, and the contract under which they work.
 
 On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract): nothing in it can run code.
+The networks' weights are stored as float32 or, at half the size, float16; in memory they are always float32.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from npmp.robots import Robot
 
 SCHEMA = "npmp-skill"
 VERSION = 1
+STORED_AS = {"float32": torch.float32, "float16": torch.float16}  # what the networks' weights may be on disk
 # what the robot and the code settle; a module that says otherwise was made for something else
 SETTLED = ("home_pose", "kp", "kd", "torque_limit", "control_rate_hz", "physics_rate_hz", "observation")
 
@@ -44,6 +46,7 @@ class SkillContract:
     net: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    weights_dtype: str = "float32"  # of the networks' weights on disk
 
     @staticmethod
     def for_robot(robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int) -> SkillContract:
@@ -107,6 +110,11 @@ class SkillModule(nn.Module):
         """Correlation of the AR(1) prior, eq. 5."""
         return self.net.alpha
 
+    @property
+    def hold(self) -> str:
+        """How setpoints were held in training, "first_order" or "zero_order"."""
+        return str(self.contract.training.get("hold", "zero_order"))
+
     def initial_state(self, n: int) -> DecoderState:
         """Empty memory for n robots."""
         return self.decoder.initial_state(n)
@@ -119,24 +127,37 @@ class SkillModule(nn.Module):
         """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory; setpoint = home_pose + action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
 
-    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
+    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32") -> None:
         """Write the folder, atomically file by file.
 
-        Raises: OSError when the folder cannot be written.
+        Args:
+          training: what to record of the training; by default what the module says already.
+          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each; normalizers and the latents'
+            range stay float32.
+
+        Raises: OSError when the folder cannot be written; InputError for an unknown dtype or a weight beyond its range.
         """
-        content = asdict(self.contract) | ({} if training is None else {"training": training})
-        artifact.write(Path(folder), "module", SCHEMA, VERSION, content, self.state_dict())
+        if dtype not in STORED_AS:
+            raise InputError(f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}")
+        content = asdict(self.contract) | ({} if training is None else {"training": training}) | {"weights_dtype": dtype}
+        tensors = self.state_dict()
+        for name in tensors:
+            if name.startswith(("encoder.", "decoder.")):
+                tensors[name] = tensors[name].to(STORED_AS[dtype])
+                if not bool(torch.isfinite(tensors[name]).all()):
+                    raise InputError(f"the weights '{name}' do not fit into {dtype}: one is beyond its range")
+        artifact.write(Path(folder), "module", SCHEMA, VERSION, content, tensors)
 
     @staticmethod
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
-        """Read a module folder. Nothing in it is executed.
+        """Read a module folder. Nothing in it is executed. Weights stored as float16 become float32.
 
         Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
         """
         folder = Path(folder)
         known = {f.name for f in fields(SkillContract)}
         content, tensors = artifact.read(
-            folder, "module", "skill module", SCHEMA, VERSION, known - {"versions", "training"}
+            folder, "module", "skill module", SCHEMA, VERSION, known - {"versions", "training", "weights_dtype"}
         )
         module = SkillModule(SkillContract(**{k: v for k, v in content.items() if k in known}))
         try:

@@ -71,6 +71,29 @@ def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> 
     assert loaded.contract.training["seed"] == 3
 
 
+def test_half_precision_is_stored_and_float32_comes_back(module: SkillModule, tmp_path: Path) -> None:
+    module.save(tmp_path / "half", dtype="float16")
+    loaded = SkillModule.load(tmp_path / "half")
+    assert loaded.contract.weights_dtype == "float16"
+    for name, value in module.state_dict().items():
+        weight = name.startswith(("encoder.", "decoder."))
+        assert torch.equal(loaded.state_dict()[name], value.half().float() if weight else value), name
+    loaded.save(tmp_path / "again")  # nothing is rounded twice
+    assert SkillModule.load(tmp_path / "again").contract.weights_dtype == "float32"
+    torch.nn.init.constant_(module.decoder.head.weight, 1e5)
+    with pytest.raises(InputError, match="do not fit into float16"):
+        module.save(tmp_path / "half", dtype="float16")
+    with pytest.raises(InputError, match="no dtype 'int8'"):
+        module.save(tmp_path / "half", dtype="int8")
+
+
+def test_a_module_from_before_weights_had_a_dtype_loads(folder: Path) -> None:
+    content = json.loads((folder / "module.json").read_text())
+    del content["weights_dtype"]
+    (folder / "module.json").write_text(json.dumps(content))
+    assert SkillModule.load(folder).contract.weights_dtype == "float32"
+
+
 def test_decoding_scales_what_it_sees(module: SkillModule) -> None:
     """The caller hands over raw proprioception: the module's own scales apply, once."""
     z, seen = torch.randn(2, 5), torch.randn(2, 33)

@@ -28,8 +28,14 @@ def find(module: str | Path) -> Path:
     raise InputError(f"no skill module '{module}': neither a folder nor one of those that are shipped ({shipped})")
 
 
-def card(name: str) -> str:
-    """The model card of a shipped module: data, command, steps, scores, limits. Raises InputError for an unknown name."""
-    if name not in names():
-        raise InputError(f"no shipped module '{name}'; there are: {', '.join(names()) or 'none'}")
-    return (_PACKAGE / name / "CARD.md").read_text(encoding="utf-8")
+def card(module: str | Path) -> str:
+    """The model card of a shipped module or of a module's folder: data, command, steps, scores, limits.
+
+    Raises InputError for an unknown module and for one without a card.
+    """
+    if str(module) not in names() and not Path(module).is_dir():
+        raise InputError(f"no shipped module '{module}'; there are: {', '.join(names()) or 'none'}")
+    path = find(module) / "CARD.md"
+    if not path.is_file():
+        raise InputError(f"no card in '{path.parent}': CARD.md is missing; npmp modules add writes one")
+    return path.read_text(encoding="utf-8")

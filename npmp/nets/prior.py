@@ -43,8 +43,8 @@ def sample_posterior(z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, no
 
 
 def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Latents from the prior's stationary distribution N(0, I)."""
-    return torch.randn(shape, generator=generator)
+    """Latents from the prior's stationary distribution N(0, I), on the generator's device."""
+    return torch.randn(shape, generator=generator, device=None if generator is None else generator.device)
 
 
 def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:

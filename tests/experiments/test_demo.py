@@ -48,9 +48,12 @@ def test_summary_and_report(done: Path) -> None:
     assert {"random_latents", "before", "after"} == set(summary["velocity_error"])
     assert set(summary["steps_per_s"]) == {"imitate", "reuse"} and min(summary["steps_per_s"].values()) > 0.0
     assert summary["seed"] == 0
+    assert {"anymal_b_dog"} <= set(summary["zero_shot"]) and summary["zero_shot"]["anymal_b_dog"]["tracked_fraction"] > 0.0
     assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
     report = (done / "report.html").read_text()
     assert "</html>" in report and str(done) not in report
+    assert f"{motion.name}: anymal_b_dog, zero-shot" in report
+    assert (done / "shipped" / "anymal_b_dog" / "evaluation.json").is_file()
     assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {entry.name for entry in done.iterdir()}
     assert "policy" in json.loads((done / "evaluation.json").read_text())["walking"]
     for name in ("imitate", "reuse"):

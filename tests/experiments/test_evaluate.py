@@ -25,7 +25,7 @@ def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactor
 def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     found = json.loads((evaluated / "evaluation.json").read_text())
     assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(found)
-    assert (found["robot"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", 2, 4)
+    assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", "batch", 2, 4)
     assert len(found["clips"]) == 2
     with h5py.File(evaluated / "rollouts.h5") as file:
         assert file.attrs["robot"] == "anymal_b"
@@ -73,6 +73,7 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"data": tmp_path / "absent.h5"}, "absent.h5"),
         ({"policy": tmp_path / "nowhere"}, "nowhere"),
         ({"starts": 0}, "starts=0: a whole number of at least 1"),
+        ({"sim": "bullet"}, "no sim 'bullet'; there are: batch, warp"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
     before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}
@@ -83,3 +84,19 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}
+
+
+def test_warp_scores_as_batch_does(
+    evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same module on the other simulator: the same starts, nearly the same figures, and a word that it is slow."""
+    pytest.importorskip("mujoco_warp")
+    arguments = [f"module={trained / 'module'}", f"data={data}", f"out={tmp_path}", "debug=tiny", "seed=2", "sim=warp"]
+    assert cli.main(["evaluate", *arguments]) == 0
+    assert "sim=warp without a GPU" in capfd.readouterr().err
+    one, other = (json.loads((place / "evaluation.json").read_text()) for place in (evaluated, tmp_path))
+    assert other["sim"] == "warp"
+    for clip, same in zip(one["clips"], other["clips"], strict=True):
+        assert same["tracked_s"] == pytest.approx(clip["tracked_s"], abs=0.021)  # a control step
+        assert same["joint_error_rad"] == pytest.approx(clip["joint_error_rad"], abs=2e-3)
+    assert other["random_starts"]["tracked_s"] == pytest.approx(one["random_starts"]["tracked_s"], abs=0.021)

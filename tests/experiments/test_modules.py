@@ -1,4 +1,4 @@
-"""`npmp modules`: what is shipped, its card, and a look into a module."""
+"""`npmp modules`: what is shipped, its card, a module at half the size, and a module made of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments import cli
+from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.skill import SkillModule
 
@@ -23,16 +25,45 @@ def test_every_shipped_module_loads_and_has_a_card(capsys: pytest.CaptureFixture
             assert word.lower() in modules.card(name).lower()
 
 
-def test_info_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    motions, folder, out = tmp_path / "motions.h5", tmp_path / "run", tmp_path / "info.json"
-    assert cli.main(["retarget", "debug=tiny", "report=null", f"out={motions}"]) == 0
-    assert cli.main(["imitate", "debug=tiny", f"data={motions}", f"out={folder}"]) == 0
+def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, small = trained / "module", tmp_path / "small"
+    assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 0
+    sizes = [(folder / "module.safetensors").stat().st_size for folder in (source, small)]
+    assert sizes[1] < 0.7 * sizes[0] and "no weight changed by more than" in capsys.readouterr().out
+    before, after = (SkillModule.load(folder).state_dict() for folder in (source, small))
+    for key, value in before.items():
+        assert after[key].dtype == torch.float32
+        torch.testing.assert_close(after[key], value, rtol=2**-11, atol=1e-7)  # half a unit of 11 bits
+        if not key.startswith(("encoder.", "decoder.")):
+            assert torch.equal(after[key], value)
+    assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 2
+    assert "replace=true" in capsys.readouterr().err
+
+
+def test_add_makes_a_module_with_its_card(
+    trained: Path, data: Path, motions: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = {"name": motions.names[0], "tracked_fraction": 0.25, "tracked_s": 0.5, "duration_s": 2.0}
+    clip |= {"base_deviation_m": {"mean": 0.02, "max": 0.1}, "joint_error_rad": 0.05}
+    whole = clip | {"name": motions.names[1], "tracked_fraction": 1.0, "tracked_s": 3.0, "duration_s": 3.0}
+    for name, physics in (("nominal", "none"), ("randomized", "paper")):
+        (tmp_path / name).mkdir()
+        content = {"split": "validation", "randomization": physics, "clips": [clip, whole]}
+        (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
+    scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'}]"
+    given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
+    assert cli.main(["modules", "add", str(trained), "name=dog", *given, "dtype=float16", f"out={tmp_path / 'dog'}"]) == 0
     capsys.readouterr()
-    assert cli.main(["modules", "info", str(folder / "module"), f"data={motions}", "envs=4", "seconds=0.5", f"out={out}"]) == 0
-    figures = json.loads(out.read_text())
-    assert figures["robot"] == "anymal_b" and figures["latent_dim"] == len(figures["kl_by_dimension"])
-    assert 0 < figures["prior_latents"]["up_s_mean"] <= 0.5 and figures["kl_nats_per_step"] >= 0
-    assert "white latents: up_s_mean" in capsys.readouterr().out
+    card = (tmp_path / "dog" / "CARD.md").read_text()
+    assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"
+    for words in (
+        "# dog", "It cannot jump, nor swim. Less than half is tracked of", "Seed 0", "2 recordings, 2 motions", "5 s",
+        "| held-out, all (2), nominal | 0.700 | 1 | 2.0 cm | 0.050 rad |", "`randomization=paper`",
+        "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
+    ):  # fmt: skip
+        assert words in card, words
+    assert cli.main(["modules", "show", str(tmp_path / "dog")]) == 0
+    assert capsys.readouterr().out.strip() == card.strip()
 
 
 @pytest.mark.parametrize(
@@ -40,10 +71,15 @@ def test_info_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         (["modules", "show"], "needs a module"),
         (["modules", "show", "cat"], "no shipped module 'cat'"),
-        (["modules", "info", "cat"], "no skill module 'cat'"),
-        (["modules", "dance"], "action"),
+        (["modules", "dance"], "no action 'dance'; there are: list, show, pack, add"),
+        (["modules", "pack", "anymal_b_dog"], "needs out="),
+        (["modules", "pack", "anymal_b_dog", "dtype=int8", "out=x"], "no dtype 'int8'; there are: float32, float16"),
+        (["modules", "add", "nowhere"], "no module in 'nowhere'"),
     ],
 )
-def test_what_does_not_exist_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_exist_is_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err

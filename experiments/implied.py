@@ -1,0 +1,92 @@
+"""Which robot a command is about where it does not say: the one that its module was trained for, or that its motions are of."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import OverrideParseException
+
+from experiments.help import CONF, choices, of_file
+from mocap_data.errors import InputError
+from npmp import modules, robots
+
+SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselves
+
+
+def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
+    """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot themselves, where
+    the verb takes none, and where there is nothing to read (the verb says what is wrong with its inputs).
+
+    arguments: key=value as Hydra reads them.
+
+    Raises: InputError when jobs of a sweep are about different robots.
+    """
+    if "robot" not in of_file(CONF / f"{verb_name}.yaml").defaults:
+        return None
+    try:
+        given = {entry.key_or_group: entry for entry in OverridesParser.create().parse_overrides(list(arguments))}
+    except OverrideParseException:
+        return None  # composing fails on it too, and says so
+    if any(key in given for key in SAID):
+        return None
+    for key, reader in (("module", robot_of_module), ("data", robot_of_data)):
+        if key not in given:
+            continue
+        values = list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+        found = {robot for value in values if (robot := reader(value)) is not None}
+        if len(found) > 1:
+            raise InputError(f"{key}= names things of different robots ({', '.join(sorted(found))}): one sweep is for one robot")
+        if found:
+            return found.pop()
+    return None
+
+
+def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
+    """`implied_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's own.
+
+    Raises: InputError for a robot that is not at hand.
+    """
+    name = implied_robot(verb_name, arguments)
+    if name is None:
+        return None
+    if name in choices("robot"):
+        return f"robot={name}"
+    if name in robots.own_names():
+        return f"robot.name='{name}'"
+    known = ", ".join((*choices("robot"), *robots.own_names()))
+    raise InputError(f"this is for robot '{name}', and there are: {known}; give robot=FOLDER, where its robot.yaml is")
+
+
+def robot_of_module(value: Any) -> str | None:
+    """What a module, by its folder or a shipped one's name, was trained for; None where that cannot be read."""
+    if value is None:
+        return None
+    try:
+        text = (modules.find(_plain(value)) / "module.json").read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (InputError, OSError, ValueError):
+        return None
+    robot = content.get("robot") if isinstance(content, dict) else None
+    return robot if isinstance(robot, str) else None
+
+
+def robot_of_data(value: Any) -> str | None:
+    """What the motions of a dataset are of; None where that cannot be read."""
+    if value is None:
+        return None
+    try:
+        with h5py.File(_plain(value), "r") as file:
+            robot = file.attrs.get("robot")
+    except OSError:
+        return None
+    return robot if isinstance(robot, str) else None
+
+
+def _plain(value: Any) -> Path:
+    return Path(os.path.expanduser(str(value).strip("'\"")))

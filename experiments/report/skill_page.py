@@ -1,0 +1,120 @@
+"""Pages of `npmp skill`: robots that wander, and what lies between two clips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.report import figures
+from experiments.report.figures import Line, escape, number
+from experiments.report.page import Scrubber, Section, assemble, provenance_section, replay_section
+from experiments.report.replay import ReplayClip
+from npmp.reading import Wandering
+from npmp.robots import Robot
+
+CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}
+
+
+def wandering(
+    out: Path, robot: Robot, found: Mapping[str, Any], trials: Mapping[str, Wandering], provenance: Mapping[str, Any]
+) -> Path:
+    """Write the page of robots on latents of the prior and on noise; gives back its path.
+
+    found: the content of wander.json.
+    """
+    clips = [
+        ReplayClip(f"{kind} {i}", trial.qpos[:, i].numpy(), 1.0 / trial.dt, tracked_frames=trial.up_frames(i))
+        for kind, trial in trials.items()
+        for i in range(trial.qpos.shape[1])
+    ]
+    lines = []
+    for kind, trial in trials.items():
+        time = np.linspace(0.0, trial.cap_s, 201)
+        ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
+        lines.append(Line(kind, time, (ended[None, :] > time[:, None]).mean(1), CSS[kind]))
+    chart = figures.line_chart(lines, title="Robots still up", unit="share", width=940, height=240, y_range=(0.0, 1.0))
+    columns = ("latents", "up, mean (s)", "median (s)", "up to the end", "path (m)", "speed (m/s)", "prior / this")
+    rows = []
+    for kind, row in found["latents"].items():
+        ratio = row.get("prior_up_ratio")
+        shown = "" if ratio is None else f"{number(ratio['ratio'])} ({number(ratio['low'])} to {number(ratio['high'])})"
+        values = (row[key] for key in ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps"))
+        rows.append((kind, *(number(value) for value in values), shown))
+    words = (
+        f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those still up "
+        "then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; white_actions: "
+        "joint targets with the mean and spread that they have under the prior, independent at every step. Starts, physics, "
+        "senses and pushes are the same."
+    )
+    body = f'<p class="lead">{escape(words)}</p>{_table(columns, rows)}<div class="scroll">{chart}</div>'
+    best = found["latents"]["prior"]
+    most = f"mean of {found['robots']} robots, {number(found['seconds'])} s at most"
+    cards = [
+        ("Up on the prior", f"{number(best['up_s_mean'])} s", most),
+        ("Path", f"{number(best['path_m'])} m", f"mean until the fall, {number(best['speed_mps'])} m/s"),
+    ]
+    title = f"{found['module']}: wandering without a task"
+    return _page(out, robot, title, clips, Section("up", "How long they stay up", body), cards, provenance)
+
+
+def interpolation(
+    out: Path,
+    robot: Robot,
+    found: Mapping[str, Any],
+    motions: Mapping[str, tuple[np.ndarray, int]],
+    rate_hz: float,
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Write the page of robots between two clips; gives back its path.
+
+    found: the content of interpolation.json. motions: qpos (T, nq) and the frames until the fall, by name.
+    """
+    clips = [ReplayClip(name, qpos, rate_hz, tracked_frames=frames) for name, (qpos, frames) in motions.items()]
+    rows = found["weights"]
+    w = [row["w"] for row in rows]
+    charts = [
+        figures.line_chart([Line(title, w, [row[key] for row in rows])], title=title, unit=unit, x_label="w", show_legend=False)
+        for key, title, unit in (
+            ("forward_mps", "forward velocity", "m/s"), ("yaw_rate_rps", "yaw rate", "rad/s"), ("up_s", "time up", "s"),
+        )
+    ]  # fmt: skip
+    columns = ("w", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)", "up (s)", "of (s)")
+    keys = ("w", "forward_mps", "lateral_mps", "yaw_rate_rps", "up_s", "of_s")
+    words = (
+        f"z = (1 − w) z_a + w z_b, w = 0: {found['from']}, w = 1: {found['to']}; mixed by {found['aligned_by']}, {found['mix']}; "
+        "the decoder is frozen, the encoder has no say."
+    )
+    table = _table(columns, [[number(row[key]) for key in keys] for row in rows])
+    body = f'<p class="lead">{escape(words)}</p><div class="charts small">{"".join(charts)}</div>{table}'
+    title = f"{found['module']}: between two clips"
+    return _page(out, robot, title, clips, Section("between", "Between the clips", body), (), provenance)
+
+
+def _page(
+    out: Path,
+    robot: Robot,
+    title: str,
+    clips: Sequence[ReplayClip],
+    section: Section,
+    cards: Sequence[tuple[str, str, str]],
+    provenance: Mapping[str, Any],
+) -> Path:
+    replay, packed = replay_section(robot, clips, film=False)
+    sections = [replay, section, provenance_section(provenance, Scrubber(out.parent))]
+    return assemble(
+        out,
+        title=title,
+        cards=cards,
+        sections=[s for s in sections if s is not None],
+        data={"replay-data": packed} if packed else {},
+        scripts=("page.js", "replay.js") if packed else ("page.js",),
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,169 @@
+"""The model card of a skill module, CARD.md, from its contract, its run and its evaluations."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mocap_data.errors import InputError
+
+FAST_MPS = 2.0  # clips up to this speed are scored on their own as well
+LOST = 0.5  # a clip of which less than this share is tracked is named among the limits
+COLUMNS = (
+    "| clips | share of time tracked | clips tracked whole | base deviation, median | joint error |\n"
+    "|---|---|---|---|---|\n"
+)
+
+
+@dataclass(frozen=True)
+class CardContent:
+    """What a card says; every part but the contract may be missing.
+
+    Attributes:
+      name: of the module. contract: the content of module.json.
+      commands: lines that reproduce it. about: a sentence on the data, or "".
+      recordings, clips, seconds: of the dataset, the motions trained on and held out together; 0 when not known.
+      hours: of training. machine: on what, or "".
+      evaluations: contents of evaluation.json, nominal or randomized.
+      speeds: mean speed of each clip by name [m/s], for the rows up to `FAST_MPS`.
+      wander: the content of wander.json. limits: sentences of one's own, or "".
+    """
+
+    name: str
+    contract: Mapping[str, Any]
+    commands: Sequence[str] = ()
+    about: str = ""
+    recordings: int = 0
+    clips: int = 0
+    seconds: float = 0.0
+    hours: float | None = None
+    machine: str = ""
+    evaluations: Sequence[Mapping[str, Any]] = ()
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    wander: Mapping[str, Any] | None = None
+    limits: str = ""
+
+
+def write_card(content: CardContent) -> str:
+    """The card as Markdown. Raises InputError for an evaluation that is none."""
+    parts = [
+        f"# {content.name}",
+        _what(content.contract),
+        _data(content),
+        _command(content),
+        _training(content),
+        _scores(content),
+        _limits(content),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _what(contract: Mapping[str, Any]) -> str:
+    net, hold = contract["net"], contract["training"].get("hold", "zero_order").replace("_", "-")
+    return (
+        f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']}, {net['latent_dim']} latent"
+        f" dimensions, {contract['control_rate_hz']:g} Hz joint targets, {hold} hold."
+        f" Weights stored as {contract.get('weights_dtype', 'float32')}."
+    )
+
+
+def _data(content: CardContent) -> str:
+    training = content.contract["training"]
+    licences = ", ".join(training.get("licences", [])) or "unknown"
+    words = [f"**Licence and data.** Trained on recordings under: {licences}."]
+    if any("NC" in licence for licence in training.get("licences", [])):
+        words.append("For non-commercial use only, and so is whatever is trained on top of it.")
+    words += [content.about] if content.about else []
+    words.append(f"{len(training.get('clips', []))} motions of {training.get('data', 'an unnamed dataset')}.")
+    if content.clips:
+        words.append(
+            f"The dataset: {content.recordings} recordings, {content.clips} motions with their mirrors, {content.seconds:.0f} s;"
+            " whole recordings are held out."
+        )
+    return " ".join(words)
+
+
+def _command(content: CardContent) -> str:
+    return "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```" if content.commands else ""
+
+
+def _training(content: CardContent) -> str:
+    training = content.contract["training"]
+    seed, steps = training.get("seed"), training.get("env_steps")
+    words = [f"Seed {seed}" if seed is not None else "", f"{steps:,} environment steps" if steps is not None else ""]
+    words.append(f"{training['iterations']:,} iterations" if "iterations" in training else "")
+    words.append(f"{content.hours:.1f} hours" if content.hours is not None else "")
+    words.append(content.machine)
+    made = ", ".join(f"{name} {number}" for name, number in content.contract.get("versions", {}).items())
+    return f"**Training.** {', '.join(word for word in words if word)}. Made with {made}."
+
+
+def _scores(content: CardContent) -> str:
+    if not content.evaluations:
+        return ""
+    rows, starts = "", []
+    for evaluation in content.evaluations:
+        clips = evaluation.get("clips")
+        if not isinstance(clips, list) or not clips:
+            raise InputError("an evaluation for the card has no clips: evaluation.json of npmp evaluate is expected")
+        physics = evaluation.get("randomization", "none")
+        name = "nominal" if physics == "none" else f"`randomization={physics}`"
+        which = {"train": "trained on", "validation": "held-out"}.get(str(evaluation.get("split")), "all")
+        slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
+        if slow and len(slow) < len(clips):
+            rows += _row(f"{which}, up to {FAST_MPS:g} m/s ({len(slow)}), {name}", slow)
+        rows += _row(f"{which}, all ({len(clips)}), {name}", clips)
+        if "random_starts" in evaluation:
+            drawn = evaluation["random_starts"]
+            starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
+    text = (
+        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions; deviations"
+        f" are over the tracked steps.\n\n{COLUMNS}{rows}"
+    )
+    if starts:
+        text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."
+    return text.rstrip("\n") + _wandering(content.wander)
+
+
+def _row(name: str, clips: Sequence[Mapping[str, Any]]) -> str:
+    share = sum(c["tracked_s"] for c in clips) / max(sum(c["duration_s"] for c in clips), 1e-9)
+    whole = sum(c["tracked_fraction"] >= 1.0 for c in clips)
+    deviation = statistics.median(c["base_deviation_m"]["mean"] for c in clips)
+    joints = statistics.fmean(c["joint_error_rad"] for c in clips)
+    return f"| {name} | {share:.3f} | {whole} | {100 * deviation:.1f} cm | {joints:.3f} rad |\n"
+
+
+def _wandering(wander: Mapping[str, Any] | None) -> str:
+    if wander is None:
+        return ""
+    each, ratios = [], []
+    for kind, row in wander["latents"].items():
+        name = kind.replace("_", " ")
+        end, speed = f"{100 * row['up_to_the_end']:.0f} % to the end", f"{row['speed_mps']:.2f} m/s"
+        each.append(f"{name} {row['up_s_mean']:.1f} s ({end}, {speed})")
+        if (ratio := row.get("prior_up_ratio")) is not None:
+            ratios.append(f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) times as long as {name}")
+    longer = f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)." if ratios else ""
+    return (
+        f"\n\n**Wandering.** {wander['robots']} robots from the {wander['starts']}, no task, {wander['seconds']:g} s at most,"
+        f" mean time up: {', '.join(each)}.{longer}"
+    )
+
+
+def _limits(content: CardContent) -> str:
+    lost: dict[str, int] = {}
+    for evaluation in content.evaluations:
+        if evaluation.get("randomization", "none") != "none":
+            continue
+        for clip in evaluation["clips"]:
+            if clip["tracked_fraction"] < LOST:
+                speed = content.speeds.get(clip["name"])
+                shown = clip["name"] if speed is None else f"{clip['name']} ({speed:.1f} m/s)"
+                lost[shown] = lost.get(shown, 0) + 1
+    words = [content.limits] if content.limits else []
+    if lost:
+        words.append(f"Less than half is tracked of {', '.join(lost)}.")
+    words.append("Simulation only: PD drives without an actuator model, flat ground.")
+    return "**Limits.** " + " ".join(words)

@@ -1,0 +1,249 @@
+"""What lies between two clips: their latents, mixed, through the frozen decoder.
+
+Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A robot of weight w is then
+commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any more.
+
+What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are out of step as soon as their
+strides differ. By strides, each clip's frames carry a stride phase, counted from touch-downs of one foot; mixed are frames of
+equal phase, and the phase advances at (1 - w) of clip a's rate plus w of b's. At w = 0 and w = 1 that is the clip's own
+sequence, frame by frame. Latents between two frames are interpolated linearly: at rates close to each other this hardly touches
+the AR(1) correlation.
+
+Mixing shrinks latents where the clips' differ: independent ones to half their variance at w = 0.5. mix="linear" leaves it at
+that; mix="variance" divides by sqrt((1 - w)^2 + w^2), which keeps the variance of independent latents and exaggerates what both
+clips share.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
+from npmp import robots
+from npmp.envs import ImitationConfig, ImitationEnv, load_motions
+from npmp.envs.plant import PlantConfig
+from npmp.envs.walking import heading_velocity
+from npmp.reading.description import Module, open_module
+from npmp.robots import Robot
+from npmp.rollout import track
+from npmp.skill import SkillModule
+
+ALIGNMENTS = ("auto", "strides", "frames")
+MIXES = ("linear", "variance")
+SHORTEST_S = 0.5  # of tracking, for a clip's latents to be worth mixing
+
+Floats = NDArray[np.float64]
+
+
+class Interpolation(NamedTuple):
+    """Robots between two clips, W weights of c robots each; means are over a weight's robots, while they are up."""
+
+    weights: Tensor  # (W,) w: 0 the first clip, 1 the second
+    seconds: Tensor  # (W,) that the mixed latents last: a clip's own length at its end
+    up_s: Tensor  # (W,) mean seconds until the fall, of `seconds` at most
+    velocity: Tensor  # (W, 3) forward, lateral [m/s], yaw rate [rad/s] in the heading frame
+    qpos: Tensor  # (T + 1, W, nq) float64, of each weight's first robot
+    steps: Tensor  # (W,) control steps that the first robot was up
+    aligned_by: str  # "strides of FOOT" or "frames"
+    tracked_s: tuple[float, float]  # of each clip, for its latents
+    dt: float
+
+    def rows(self) -> list[dict[str, float]]:
+        """A mapping per weight."""
+        names = ("forward_mps", "lateral_mps", "yaw_rate_rps")
+        return [
+            {
+                "w": float(w), **dict(zip(names, velocity.tolist(), strict=True)),
+                "up_s": float(up), "of_s": float(seconds),
+            }
+            for w, velocity, up, seconds in zip(self.weights, self.velocity, self.up_s, self.seconds, strict=True)
+        ]  # fmt: skip
+
+
+def interpolate(
+    module: Module,
+    data: str | Path | MotionSet,
+    first: str,
+    second: str,
+    *,
+    robot: Robot | None = None,
+    weights: int = 11,
+    align: str = "auto",
+    mix: str = "linear",
+    copies: int = 1,
+    seed: int = 0,
+    plant: PlantConfig | None = None,
+    threads: int = 0,
+) -> Interpolation:
+    """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot does.
+
+    Args:
+      first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame, exactly as the reference,
+        with empty memory; one beyond on the second's.
+      align: "strides", "frames", or "auto": by strides where both clips have them, else by frames.
+      mix: "linear" or "variance", as above.
+      copies: robots per weight, worth more than one where the plant is randomized.
+      robot, plant, threads: as of `npmp.reading.latent_use`. The clips are tracked by an ideal robot.
+
+    Raises: InputError for clips that there are not, that the module loses within half a second, or that have no strides where
+      they are asked for.
+    """
+    for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
+        if given not in known:
+            raise InputError(f"no {kind} '{given}'; there are: {', '.join(known)}")
+    if weights < 2:
+        raise InputError(f"weights={weights}: at least 2 are needed, for the two clips")
+    skill = open_module(module)
+    robot = robot or robots.load(skill.robot)
+    skill.check_robot(robot)
+    skill.check_encoder(robot)
+    motions = data if isinstance(data, MotionSet) else load_motions(data, robot)
+    pair = motions.select([first, second] if first != second else [first])
+    ends = [pair[first], pair[second]]
+    z_a, z_b = _latents(skill, robot, pair, (first, second), threads)
+    phase_a, phase_b, aligned_by = aligned(ends[0], ends[1], robot, align)
+    w = torch.linspace(0.0, 1.0, weights)
+    times = [frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w]
+    commands = [mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)]
+    config = ImitationConfig(plant=plant or PlantConfig(hold=skill.hold), num_threads=threads)
+    env = ImitationEnv(robot, pair, weights * copies, seed=seed, config=config)
+    result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
+    return result._replace(weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt))
+
+
+def _latents(skill: SkillModule, robot: Robot, pair: MotionSet, names: tuple[str, str], threads: int) -> tuple[Tensor, Tensor]:
+    """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly tracked."""
+    n = len(pair.motions)
+    config = ImitationConfig(plant=PlantConfig(hold=skill.hold), num_threads=threads)
+    env = ImitationEnv(robot, pair, n, config=config)
+    clip = torch.arange(n)
+    result = track(skill, env, clip, env.reference.start[clip])
+    found = []
+    for name in names:
+        i = pair.names.index(name)
+        steps = int(result.steps[i])
+        if steps * env.dt < SHORTEST_S:
+            raise InputError(
+                f"the module tracks clip '{name}' for {steps * env.dt:.2f} s only; its latents need {SHORTEST_S} s: take another"
+            )
+        found.append(result.latents[:steps, i])
+    return found[0], found[1]
+
+
+def aligned(first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align: str) -> tuple[Floats, Floats, str]:
+    """A phase per frame of both clips, equal where they are to be mixed, and by what they are aligned.
+
+    Raises InputError where strides are asked for and a clip has none.
+    """
+    frames = (np.arange(len(first.qpos), dtype=np.float64), np.arange(len(second.qpos), dtype=np.float64))
+    if align == "frames":
+        return *frames, "frames"
+    for foot in range(len(robot.foot_bodies)):
+        phases = [stride_phase(motion, foot) for motion in (first, second)]
+        if phases[0] is not None and phases[1] is not None:
+            return phases[0], phases[1], f"strides of {robot.foot_bodies[foot]}"
+    if align == "strides":
+        raise InputError(
+            f"no foot touches down three times in both clips, '{first.name}' and '{second.name}'; use align=frames"
+        )
+    return *frames, "frames"
+
+
+def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
+    """Stride phase of every frame (T,), whole at this foot's touch-downs, linear between them and beyond the first and last.
+
+    None where the foot touches down fewer than three times: two strides.
+    """
+    if motion.contacts is None:
+        return None
+    stands = np.asarray(motion.contacts)[:, foot]
+    down = np.flatnonzero(stands[1:] & ~stands[:-1]) + 1.0
+    if len(down) < 3:
+        return None
+    frames = np.arange(len(stands), dtype=np.float64)
+    phase = np.interp(frames, down, np.arange(len(down)))
+    early, late = frames < down[0], frames > down[-1]
+    phase[early] = (frames[early] - down[0]) / (down[1] - down[0])
+    phase[late] = len(down) - 1 + (frames[late] - down[-1]) / (down[-1] - down[-2])
+    return phase
+
+
+def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Floats]:
+    """Which frames of two clips to mix at each control step, as fractional frame numbers (N,) each.
+
+    phase_a, phase_b: (T,) rising phases of one frame more than the clip has latents. The nearer clip starts at its first frame,
+    the other at its first frame of equal phase, whole strides apart; both end where one of them ends.
+    """
+    shift = np.ceil(round(phase_b[0] - phase_a[0], 9)) if w <= 0.5 else np.floor(round(phase_b[0] - phase_a[0], 9))
+    ahead = phase_a + shift  # of clip a, on clip b's count
+    phase = ahead[0] if w <= 0.5 else phase_b[0]
+    slope_a, slope_b = np.diff(ahead), np.diff(phase_b)
+    pairs = []
+    while True:
+        # rounded, so that whole frames are whole: at w = 0 and 1 the latents are the clip's own, to the bit
+        t_a = round(float(np.interp(phase, ahead, np.arange(len(ahead)))), 6)
+        t_b = round(float(np.interp(phase, phase_b, np.arange(len(phase_b)))), 6)
+        if t_a >= len(slope_a) or t_b >= len(slope_b):
+            break
+        pairs.append((t_a, t_b))
+        phase += (1.0 - w) * slope_a[int(t_a)] + w * slope_b[int(t_b)]
+    return np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+
+
+def at_times(latents: Tensor, times: Floats) -> Tensor:
+    """Latents (T, d) at fractional frames (N,), linear between two and held beyond the last. -> (N, d)."""
+    whole = np.floor(times).astype(np.int64)
+    part = torch.from_numpy(times - whole).to(latents.dtype).unsqueeze(-1)
+    low, high = torch.from_numpy(whole), torch.from_numpy(np.minimum(whole + 1, len(latents) - 1))
+    return (1.0 - part) * latents[low] + part * latents[high]
+
+
+def mixed(first: Tensor, second: Tensor, w: float, mix: str) -> Tensor:
+    """(1 - w) first + w second; with mix="variance" divided by sqrt((1 - w)^2 + w^2). All (N, d)."""
+    scale = math.hypot(1.0 - w, w) if mix == "variance" else 1.0
+    return ((1.0 - w) * first + w * second) / scale
+
+
+@torch.no_grad()
+def _command(skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip: Tensor, copies: int) -> Interpolation:
+    """Play a sequence of latents per weight, on `copies` robots each, from the first frame of a clip each (W,)."""
+    weights, n = len(commands), env.num_envs
+    clip = clip.repeat_interleave(copies)
+    env.reset(clip=clip, frame=env.reference.start[clip])
+    length = torch.tensor([len(z) for z in commands]).repeat_interleave(copies)
+    longest = int(length.max())
+    # a finished sequence goes on with its last latent, which nobody looks at
+    z = torch.stack([torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands], 1).repeat_interleave(copies, 1)
+    memory, up = skill.initial_state(n), torch.ones(n, dtype=torch.bool)
+    steps, moved = torch.zeros(n, dtype=torch.long), torch.zeros(n, 3)
+    qpos = [env.sim.qpos[::copies].clone()]
+    for t in range(longest):
+        action, memory = skill.decode(z[t], env.observe(), memory)
+        env.plant.step(action, env.generator)
+        up = up & ~env.fallen(env.state) & torch.isfinite(env.state.pack()).all(-1)
+        counted = up & (t < length)
+        steps += counted
+        moved += torch.where(counted.unsqueeze(-1), heading_velocity(env.state), 0.0)
+        qpos.append(env.sim.qpos[::copies].clone())
+    each = steps.unflatten(0, (weights, copies)).float()
+    velocity = moved.unflatten(0, (weights, copies)).sum(1) / each.sum(1, keepdim=True).clamp(min=1.0)
+    return Interpolation(
+        weights=torch.empty(0),
+        seconds=length[::copies] * env.dt,
+        up_s=each.mean(1) * env.dt,
+        velocity=velocity,
+        qpos=torch.stack(qpos),
+        steps=steps[::copies],
+        aligned_by="",
+        tracked_s=(0.0, 0.0),
+        dt=env.dt,
+    )

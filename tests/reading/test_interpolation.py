@@ -1,0 +1,83 @@
+"""Between two clips: phases, which frames are mixed, and that the ends are the clips themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp import reading
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.reading.interpolation import aligned, at_times, frame_pairs, mixed, stride_phase
+from npmp.robots import Robot
+from npmp.rollout import track
+
+
+def test_phases_count_touch_downs(motions: MotionSet) -> None:
+    """Down at frames 4, 10 and 14: phase 0, 1 and 2 there; 1/6 a frame before and between, 1/4 after."""
+    stands = np.zeros((20, 4), dtype=bool)
+    for start in (4, 10, 14):
+        stands[start : start + 2, 1] = True
+    source = motions.motions[0]
+    motion = replace(
+        source, qpos=source.qpos[:20], qvel=source.qvel[:20], body_pos=source.body_pos[:20], body_quat=source.body_quat[:20],
+        contacts=stands, frame_quality={},
+    )  # fmt: skip
+    phase = stride_phase(motion, 1)
+    assert phase is not None
+    assert phase[[0, 4, 7, 10, 12, 14, 18]].tolist() == pytest.approx([-4 / 6, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+    assert stride_phase(motion, 0) is None and stride_phase(replace(motion, contacts=None), 1) is None
+
+
+def test_frames_of_equal_phase_are_mixed() -> None:
+    """Clip b strides at half the rate of a: at w = 0 a frame of b lasts two of a's phase, at w = 1 two frames of a go by."""
+    a, b = np.arange(13) / 4.0, np.arange(25) / 8.0 + 5.0  # b is ahead by whole strides: they do not count
+    first = frame_pairs(a, b, 0.0)
+    assert first[0].tolist() == list(range(12)) and first[1].tolist() == list(range(0, 24, 2))
+    last = frame_pairs(a, b, 1.0)
+    assert last[1].tolist() == list(range(24)) and last[0].tolist() == pytest.approx([k / 2 for k in range(24)])
+    middle = frame_pairs(a, b, 0.5)  # phase advances by (1/4 + 1/8) / 2 = 3/16: 3/4 of a's frame, 3/2 of b's
+    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][:3].tolist() == pytest.approx([0.0, 1.5, 3.0])
+    shifted = frame_pairs(a, b + 0.25, 0.0)  # a starts at phase 0; b's first frame of whole phase is its frame 6
+    assert shifted[1][0] == 6.0
+
+
+def test_mixing_by_hand() -> None:
+    z = torch.tensor([[0.0, 2.0], [1.0, 4.0]])
+    assert at_times(z, np.array([0.0, 0.5, 1.0, 1.5])).tolist() == [[0.0, 2.0], [0.5, 3.0], [1.0, 4.0], [1.0, 4.0]]
+    assert mixed(z, -z, 0.25, "linear").tolist() == (0.5 * z).tolist()
+    torch.testing.assert_close(mixed(z, z, 0.5, "variance"), z * 2**0.5)
+
+
+def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
+    """At w = 0 and 1 the robot is given what tracking gave it, from the same start: it does the same."""
+    names = motions.names
+    result = reading.interpolate("anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1)
+    assert result.aligned_by.startswith("strides of ") and len(result.rows()) == 3
+    skill = reading.open_module("anymal_b_dog")
+    plant = ImitationConfig(num_threads=1)
+    env = ImitationEnv(robot, motions, 2, config=replace(plant, plant=replace(plant.plant, hold=skill.hold)))
+    clip = torch.arange(2)
+    tracked = track(skill, env, clip, env.reference.start[clip])
+    for column, i in ((0, 0), (2, 1)):
+        steps = min(int(result.steps[column]), 40)
+        assert steps >= 20
+        # batches of other sizes round differently in the last bits
+        torch.testing.assert_close(result.qpos[: steps + 1, column], tracked.qpos[: steps + 1, i], atol=1e-3, rtol=0.0)
+
+
+def test_what_cannot_be_mixed_is_refused(robot: Robot, motions: MotionSet) -> None:
+    trot, walk = (replace(m, contacts=None) for m in motions.motions)
+    assert aligned(trot, walk, robot, "auto")[2] == "frames"
+    with pytest.raises(InputError, match="touches down three times in both clips"):
+        aligned(trot, walk, robot, "strides")
+    wrongs = {"no alignment 'feet'": {"align": "feet"}, "no mix 'cubic'": {"mix": "cubic"}, "at least 2": {"weights": 1}}
+    for words, wrong in wrongs.items():
+        with pytest.raises(InputError, match=words):
+            reading.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no motion 'cat'"):
+        reading.interpolate("anymal_b_dog", motions, "cat", motions.names[0], robot=robot)

@@ -1,0 +1,88 @@
+"""Robots without a task: how long they stay up, on which latents, from where, and how two kinds are compared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.nets import DecoderState
+from npmp.reading import ratio_of_means, wander
+from npmp.reading.wandering import summarize, wander_in
+from npmp.robots import Robot
+
+FOLDED = torch.tensor([0.0, 1.2, -1.8] * 2 + [0.0, -1.2, 1.8] * 2).unsqueeze(0)
+
+
+def env_of(robot: Robot, motions: MotionSet, n: int) -> ImitationEnv:
+    return ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+
+
+def puppet(action: Tensor, seen: list[Tensor]) -> Any:
+    """A module whose decoder always does the same, and notes its latents."""
+
+    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
+        seen.append(z)
+        return action.expand(len(z), -1), memory
+
+    memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
+    return SimpleNamespace(decode=decode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory)
+
+
+def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(robot: Robot, motions: MotionSet) -> None:
+    env = env_of(robot, motions, 4)
+    held = wander_in(puppet(torch.zeros(1, 12), []), env, "prior", seconds=2.0, seed=0, shown=2)
+    assert held.up_s.tolist() == pytest.approx([2.0] * 4) and held.qpos.shape == (101, 2, 19)
+    assert held.still_up().all() and held.summary()["up_to_the_end"] == 1.0
+    assert held.action_mean.tolist() == [0.0] * 12 and held.action_std.tolist() == [0.0] * 12
+    fallen = wander_in(puppet(FOLDED, []), env, "prior", seconds=2.0, seed=0)
+    assert fallen.up_s.max() < 1.5 and not fallen.still_up().any()
+    assert fallen.action_mean.tolist() == pytest.approx(FOLDED[0].tolist())
+
+
+@pytest.mark.parametrize(("latents", "correlation"), [("prior", 0.95), ("white", 0.0)])
+def test_latents_have_the_same_variance_and_their_own_correlation(
+    robot: Robot, motions: MotionSet, latents: str, correlation: float
+) -> None:
+    seen: list[Tensor] = []
+    wander_in(puppet(torch.zeros(1, 12), seen), env_of(robot, motions, 64), latents, seconds=4.0, seed=1)
+    z = torch.stack(seen)
+    assert z.var().item() == pytest.approx(1.0, abs=0.12)
+    assert (z[1:] * z[:-1]).mean().item() / z.square().mean().item() == pytest.approx(correlation, abs=0.05)
+    with pytest.raises(ValueError, match="prior, white"):
+        wander_in(puppet(torch.zeros(1, 12), []), env_of(robot, motions, 1), "pink", seconds=0.1, seed=0)
+
+
+def test_kinds_share_their_starts_and_noise_without_a_module_has_what_it_is_told(robot: Robot, motions: MotionSet) -> None:
+    env, skill = env_of(robot, motions, 8), puppet(torch.zeros(1, 12), [])
+    first, second = (wander_in(skill, env, kind, seconds=0.1, seed=3) for kind in ("prior", "white"))
+    assert torch.equal(first.qpos[0], second.qpos[0]) and torch.equal(first.up_s, second.up_s)
+    told = torch.full((12,), 0.1), torch.full((12,), 0.05)
+    noise = wander_in(skill, env_of(robot, motions, 64), "white_actions", seconds=1.0, seed=3, noise=told)
+    assert noise.action_mean.tolist() == pytest.approx([0.1] * 12, abs=0.01)
+    assert noise.action_std.tolist() == pytest.approx([0.05] * 12, abs=0.005)
+
+
+def test_ratio_of_means_by_hand() -> None:
+    """Every pair has the ratio 2, so has every resample; of (1, 3) against (1, 1) resamples have the means 1, 2 or 3."""
+    times = torch.tensor([2.0, 4.0, 8.0])
+    assert ratio_of_means(times, times / 2) == pytest.approx((2.0, 2.0, 2.0))
+    assert ratio_of_means(torch.tensor([1.0, 3.0]), torch.ones(2)) == pytest.approx((2.0, 1.0, 3.0))
+
+
+def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(robot: Robot) -> None:
+    same = {"robot": robot, "num_robots": 4, "seconds": 0.2, "seed": 5, "threads": 1, "latents": ("white_actions",)}
+    trials = [wander("anymal_b_dog", **same) for _ in range(2)]  # type: ignore[arg-type]
+    assert list(trials[0]) == ["prior", "white_actions"]
+    assert trials[0]["prior"].qpos[0, 0].tolist() == pytest.approx(robot.home_qpos.tolist())
+    assert torch.equal(trials[0]["white_actions"].qpos, trials[1]["white_actions"].qpos)
+    figures = summarize(trials[0])
+    assert "prior_up_ratio" not in figures["prior"] and figures["white_actions"]["prior_up_ratio"]["ratio"] == pytest.approx(1.0)
+    with pytest.raises(InputError, match="no latents 'pink'; there are: prior, white, white_actions"):
+        wander("anymal_b_dog", latents=("pink",))
