@@ -37,7 +37,10 @@ EXTRAS = {
     "c3d": "reads C3D recordings",
     "viewer": "replays in the browser",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
+    "warp": "sim=warp: physics on a GPU",
     "bench": "npmp bench retarget",
+    "ppo": "npmp imitate algo=ppo",
+    "wandb": "logger=wandb",
     "dev": "make test",
 }
 # One small frame, by the same class that videos use; black would mean that nothing was drawn.

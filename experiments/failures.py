@@ -12,6 +12,15 @@ from mocap_data.errors import InputError
 
 OK, INTERNAL_ERROR, USER_ERROR, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 141, 130
 
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended a run in good order; the message says how it goes on, `code` is the exit code."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
 LONGEST = 400  # characters of a message; lists of what exists can be long
 
 USER_ERRORS = (InputError, OSError)
@@ -39,6 +48,9 @@ def guarded(body: Callable[[], int | None]) -> int:
     """Run `body`; returns its exit code (None counts as 0), or the code of what it raised, with a message on stderr."""
     try:
         return body() or OK
+    except Stopped as stop:
+        print(f"npmp: {stop}", file=sys.stderr)
+        return stop.code
     except KeyboardInterrupt:
         print("npmp: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -1,9 +1,10 @@
-"""A run folder's logs: metrics.csv, timing.csv, TensorBoard, and the live line in the terminal."""
+"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and the live line in the terminal."""
 
 from __future__ import annotations
 
 import csv
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.boards import Board
 from mocap_data.files import atomic_path
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
@@ -37,6 +39,7 @@ class RunLog:
         judged: Sequence[str] = (),
         resume_after: int | None = None,
         resume_from: Path | None = None,
+        board: Board | None = None,
         console: Console | None = None,
     ):
         """Args:
@@ -45,6 +48,7 @@ class RunLog:
         judged: metrics that are measured only now and then; the live line shows their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
         resume_from: the run folder that holds those rows, `folder` by default. No such files, or empty ones: no rows.
+        board: where the metrics go as well.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)
         self.console = console or Console(stderr=True)
@@ -62,9 +66,7 @@ class RunLog:
         self._wall_before = _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
         for row in kept["metrics.csv"]:
             self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
-        # TensorBoard counts environment steps: what an earlier process wrote after its last checkpoint is hidden
-        done = int(_number(kept["metrics.csv"][-1].get("env_steps"))) if kept["metrics.csv"] else 0
-        self._board = _tensorboard(folder / "tensorboard", purge_step=None if resume_after is None else done + 1)
+        self._board = board
 
     @property
     def wall_s(self) -> float:
@@ -83,9 +85,7 @@ class RunLog:
         wall = round(self._wall_before + elapsed, 3)
         self._append("timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)})
         if self._board is not None:
-            for key, value in {**metrics, "steps_per_s": speed}.items():
-                if math.isfinite(value):
-                    self._board.add_scalar(key, value, env_steps)
+            self._board.write({**metrics, "steps_per_s": speed}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
         self._show(iteration, {**self._latest, **metrics}, elapsed, speed)
 
@@ -108,6 +108,14 @@ class RunLog:
         elif elapsed - self._last_plain >= 30.0 or iteration == self.total:  # a log file wants no line per iteration
             self._last_plain = elapsed
             print(line, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Everything written so far is on the disk when this returns: a checkpoint must not be ahead of its logs."""
+        for name in self._columns:
+            with open(self.folder / name, "rb+") as file:
+                os.fsync(file.fileno())
+        if self._board is not None:
+            self._board.flush()
 
     def close(self) -> None:
         """Flush, and leave the live line."""
@@ -166,12 +174,3 @@ def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in rows)
-
-
-def _tensorboard(folder: Path, purge_step: int | None) -> Any:
-    """A writer, or None where TensorBoard cannot be imported."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=purge_step)  # type: ignore[no-untyped-call]

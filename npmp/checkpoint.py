@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +28,29 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
     """Write checkpoint number `step` and drop all but the newest `keep`.
 
     Args:
-      tensors: of any dtype; names must be unique, contents are copied.
+      tensors: of any dtype; names must be unique. They may share memory.
       values: whatever JSON can hold.
 
     Returns: the file of tensors. Raises: OSError when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
+        half.unlink(missing_ok=True)
     path = folder / f"checkpoint_{step:010d}.safetensors"
     with atomic_path(path) as temporary:
-        save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, str(temporary))
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
+        try:
+            save_file(_alone(tensors), str(temporary))
+        except SafetensorError as error:  # its word for a full disk, too
+            raise OSError(f"{path}: {error}") from error
         digest = _digest(Path(temporary))
     with atomic_path(path.with_suffix(".json")) as temporary:
         Path(temporary).write_text(json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n")
+    _sync(folder)  # the new names must be on the disk before the old ones go
     # By step, not by age; but never what was written just now, though leftovers of another run may be further on.
-    for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[:-keep]:
-        if old == path.with_suffix(".json"):
-            continue
-        old.unlink(missing_ok=True)
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    kept = {path.stem, *(old.stem for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:])}
+    for old in (*folder.glob("checkpoint_*.json"), *folder.glob("checkpoint_*.safetensors")):
+        if old.stem not in kept:
+            old.unlink(missing_ok=True)
     return path
 
 
@@ -70,6 +74,26 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     raise InputError(f"no checkpoint in '{folder}'")
 
 
+def _alone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, contiguous, copied only where two share their memory, which the format does not allow."""
+    seen: set[int] = set()
+    alone = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage().data_ptr()
+        alone[name] = plain.clone() if memory in seen else plain
+        seen.add(memory)
+    return alone
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _step(path: Path) -> int:
     digits = path.stem.rpartition("_")[2]
     return int(digits) if digits.isdigit() else -1
@@ -78,6 +102,16 @@ def _step(path: Path) -> int:
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold infinite numbers or none at all."""
+
+    def sound(tensor: Tensor) -> bool:
+        # a sum is ten times as fast as looking at each, and finite only if all are
+        return not tensor.is_floating_point() or bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+
+    return [name for name, tensor in tensors.items() if not sound(tensor)]
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -89,6 +123,18 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors named `prefix.*`, without the prefix: the inverse of `prefixed`."""
     start = prefix + "."
     return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
+
+    Raises: InputError in place of what torch and dicts raise.
+    """
+    try:
+        yield
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

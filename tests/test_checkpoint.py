@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from mocap_data.errors import InputError
 from npmp import checkpoint
@@ -118,3 +119,31 @@ def test_prefixes_nest() -> None:
     assert set(joined) == {"a.x", "a.y.z", "ab.x"}
     found = checkpoint.under("a", joined)
     assert set(found) == {"x", "y.z"} and torch.equal(found["x"], tensors["x"])
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / ".checkpoint_0000000003-abcd1234.safetensors").write_bytes(b"half")
+    (tmp_path / "checkpoint_0000000003.safetensors").write_bytes(b"whole, but not described")
+    for step in (1, 2, 4):
+        checkpoint.save(tmp_path, step, content(step), {}, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"checkpoint_{step:010d}.{end}" for step in (2, 4) for end in ("json", "safetensors")
+    ]
+
+
+def test_a_disk_that_is_full_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match=r"checkpoint_0000000002\.safetensors: .*No space left"):
+        checkpoint.save(tmp_path, 2, content(2), {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_that_are_none_are_found_by_name() -> None:
+    tensors = content(1) | {
+        "nan": torch.tensor([1.0, float("nan")]), "inf": torch.tensor([float("inf"), -float("inf")]), "empty": torch.zeros(0),
+        "huge": torch.full((4,), 3e38),  # finite, though their sum is not
+    }  # fmt: skip
+    assert checkpoint.not_finite(tensors) == ["nan", "inf"]

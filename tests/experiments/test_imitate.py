@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from experiments import imitate
+from experiments import imitate, training
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
 
@@ -161,9 +161,10 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         return metrics | {"model_loss": float("nan")} if self.iteration_count == 3 else metrics
 
     monkeypatch.setattr(imitate.WorldModelTrainer, "iteration", lost)
+    monkeypatch.setattr(training, "PATIENCE", 0)
     assert npmp_imitate(data, out) == 2
     line = error_line(capfd)
-    assert "diverged at iteration 3 (model_loss is nan" in line and "algo.model_lr=" in line and f"resume={out}" in line
+    assert "diverged at iteration 3 (model: model_loss is nan" in line and "algo.model_lr=" in line and f"resume={out}" in line
     details = json.loads((out / "diverged.json").read_text())
     assert details["iteration"] == 3 and details["metrics"]["model_loss"] == "nan"
     monkeypatch.undo()
@@ -190,7 +191,8 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
         ("algo.weights.position=-1", "algo.weights: position must be at least 0, got -1"),
         ("algo=vmpo", "imitate has no algorithm 'vmpo'; there are: world_model"),
-        ("device=cuda", "npmp imitate computes on the CPU only so far; use device=cpu"),
+        ("device=cuda:99", "cuda:99"),
+        ("sim=bullet", "no sim 'bullet'; there are: batch, warp"),
     ],
 )
 def test_a_wrong_value_is_one_line(

@@ -1,0 +1,62 @@
+"""Simulations that break down: seen although MuJoCo puts them back by itself, counted, described, and kept from everybody."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
+from npmp.envs.plant import PlantConfig
+from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig, Spread
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MuJoCo writes its warnings to a file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("hold", ["zero_order", "first_order"])
+@pytest.mark.parametrize(
+    ("array", "value", "reason"),
+    [
+        ("qvel", 1e5, "faster than"),  # numbers yet, but no robot's
+        ("qvel", 1e12, "BADQVEL"),  # MuJoCo resets the simulation: all that is seen of it is finite
+        ("qvel", math.nan, "BADQVEL"),
+        ("qpos", math.inf, "BADQPOS"),
+    ],
+)
+def test_a_broken_simulation_fails_alone(
+    hold: str, array: str, value: float, reason: str, robot: Robot, motions: MotionSet
+) -> None:
+    plant = PlantConfig(hold=hold, physics=PhysicsConfig(mass=Spread(whole=0.1)))
+    config = ImitationConfig(plant=plant, num_threads=1)
+    env, other = (ImitationEnv(robot, motions, 3, seed=0, config=config) for _ in range(2))
+    for one in (env, other):
+        one.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([5, 107, 120]))  # clip 1 begins at frame 100
+    before = env.state.pack()[1]
+    getattr(env.sim, array)[1, 2] = value
+    action = torch.zeros(3, env.num_actions)
+    step, whole = env.step(action), other.step(action)
+    assert step.terminated[1] and not step.truncated[1] and env.plant.broken.tolist() == [False, True, False]
+    assert torch.equal(step.state.pack()[1], before) and bool(step.rewards.isfinite().all())
+    assert torch.equal(step.state.pack()[[0, 2]], whole.state.pack()[[0, 2]])
+    (known,) = env.plant.breakdowns
+    assert (known["robot"], known["clip"], known["frame"]) == (1, motions.motions[1].name, 7)
+    assert reason in known["reason"] and list(known["physics"]) == ["mass_whole"] and len(known["state_before"]) == len(before)
+    env.reset(step.terminated)
+    again = env.step(action)
+    assert not env.plant.broken.any() and len(env.plant.breakdowns) == 1 and bool(again.state.pack().isfinite().all())
+
+
+def test_a_walking_robot_that_breaks_down_fails(robot: Robot) -> None:
+    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1))
+    env.sim.qvel[0, 8] = 1e12
+    step = env.step(torch.zeros(2, env.num_actions))
+    assert step.terminated.tolist() == [True, False] and bool(step.state.pack().isfinite().all())
+    assert env.plant.breakdowns[0]["command"] == env.command[0].tolist()

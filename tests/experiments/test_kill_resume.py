@@ -1,0 +1,161 @@
+"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20 kills more often than here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from experiments import training
+from npmp import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLS = int(os.environ.get("NPMP_KILLS", "3"))
+EVERY = 2  # iterations between checkpoints
+ITERATIONS = max(6, 2 * KILLS)
+
+SMALL = [
+    "threads=1", f"checkpoint_every={EVERY}", "evaluation.every=2", "evaluation.starts=4", "net.encoder_width=32",
+    "net.latent_dim=8", "net.decoder_width=32", "net.lstm_width=32", "algo.num_envs=16", "randomization=paper",
+]  # fmt: skip
+COMMANDS = {
+    "world_model": [
+        *SMALL, "algo.replay_steps=64", "algo.warmup_steps=16", "algo.model_hidden=[32,32]", "algo.model_batch=32",
+        "algo.policy_batch=16", "algo.horizon=[4,4]", "algo.model_updates=1", "algo.policy_updates=1",
+        f"steps={16 * 16 + 128 * ITERATIONS}",
+    ],
+    "mo_vmpo": [*SMALL, "algo=mo_vmpo", "algo.unroll=8", "algo.critic_hidden=[32,32]", f"steps={128 * ITERATIONS}"],
+    "reuse": ["debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
+}  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def killed(verb: str, kills: int, seconds: float, arguments: list[str]) -> dict[str, Any]:
+    program = [sys.executable, str(ROOT / "tests/experiments/killing.py"), verb, str(kills), str(seconds), "0", *arguments]
+    done = subprocess.run(program, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["code"] == 0, done.stderr
+    return dict(report)
+
+
+def seconds_of(run: Path) -> float:
+    with open(run / "timing.csv", newline="") as file:
+        return float(list(csv.DictReader(file))[-1]["wall_s"])
+
+
+def shown(run: Path) -> dict[int, float]:
+    """What TensorBoard shows of the reward, by environment steps."""
+    board = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = board.EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    entries = [(event.step, event.value) for event in events.Scalars("reward")]
+    assert len(entries) == len(dict(entries))
+    return dict(entries)
+
+
+@pytest.mark.parametrize("algorithm", COMMANDS)
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
+    algorithm: str, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    verb, whole, out = "reuse" if algorithm == "reuse" else "imitate", tmp_path / "whole", tmp_path / "killed"
+    given = [f"data={data}", *COMMANDS[algorithm]]
+    if verb == "reuse":
+        given += [f"module={trained / 'module'}"]
+    killed(verb, 0, 0.0, [f"out={whole}", *given])
+    report = killed(verb, KILLS, 2.0 * seconds_of(whole) / KILLS, [f"out={out}", *given])
+    print(json.dumps(report))
+    for left in report["killed"]:  # a kill costs what came after the last checkpoint, no more
+        assert left["rows"] - (left["checkpoint"] or 0) <= EVERY
+    artefact = "policy" if verb == "reuse" else "module"
+    newest = max((whole / "checkpoints").glob("*.safetensors")).relative_to(whole)
+    for name in ("metrics.csv", str(newest), f"{artefact}/{artefact}.safetensors", f"{artefact}/{artefact}.json"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not list(out.rglob(".*-????????.*")), "halves of files are cleared away"
+    assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
+    number: signal.Signals, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3."""
+    out = tmp_path / "run"
+    program = f"""
+import os, sys
+from experiments import cli, imitate
+real = imitate.WorldModelTrainer.iteration
+def iteration(self, progress):
+    if self.iteration_count == 2:
+        os.kill(os.getpid(), {int(number)})
+    return real(self, progress)
+imitate.WorldModelTrainer.iteration = iteration
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", program, "imitate"]
+    done = subprocess.run(
+        [*command, f"data={data}", f"out={out}", "debug=tiny", "threads=1"], cwd=ROOT, env=environment(), capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        f"npmp: {number.name} after iteration 3 of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
+    )
+    assert checkpoint.load_latest(out / "checkpoints")[0] == 3
+    from experiments import imitate
+
+    assert imitate.main([f"resume={out}"]) == 0
+    for name in ("metrics.csv", "module/module.safetensors", "checkpoints/checkpoint_0000000006.safetensors"):
+        assert (out / name).read_bytes() == (trained / name).read_bytes(), name
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    with pytest.raises(training.Stopped, match="SIGTERM again") as stop, training.signals_noted() as noted:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # handlers run between instructions
+        assert noted == [signal.SIGINT]
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+    assert stop.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(data: Path, trained: Path, tmp_path: Path) -> None:
+    """No file may grow beyond what the first checkpoint needed; the later ones hold more replay."""
+    out = tmp_path / "run"
+    program = """
+import resource, sys
+from experiments import cli
+from npmp import checkpoint
+real = checkpoint.save
+def save(folder, step, *rest, **more):
+    path = real(folder, step, *rest, **more)
+    if step == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 1,) * 2)
+    return path
+checkpoint.save = save
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", program, "imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("npmp: error: ") and "checkpoint_0000000004" in last and "File too large" in last
+    assert checkpoint.load_latest(out / "checkpoints")[0] == 2
+    from experiments import imitate
+
+    assert imitate.main([f"resume={out}"]) == 0
+    assert (out / "metrics.csv").read_bytes() == (trained / "metrics.csv").read_bytes()
+    assert torch.equal(*(checkpoint.load_latest(run / "checkpoints")[1]["generator"] for run in (out, trained)))
