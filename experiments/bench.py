@@ -6,23 +6,30 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, above_zero, at_least, verb
-from mocap_data.errors import unknown
+from experiments.common import Run, above_zero, at_least, compose, verb
+from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from npmp.robots import Robot
+    from npmp.sim import Simulator
 
 
 def run(config: DictConfig, run: Run) -> int:
     """Measure what name= asks for."""
     if config.name not in BENCHES:
         raise unknown("benchmark", config.name, BENCHES)
+    if config.name != "env" and (run.device != "cpu" or config.sim != "batch"):
+        raise InputError(f"npmp bench {config.name} has neither sim= nor device=: it computes on the CPU")
     at_least(config, num_envs=1)
     above_zero(config, "seconds")
     figures = {"bench": config.name, "robot": config.robot.name, **BENCHES[config.name](config, run)}
@@ -49,19 +56,20 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     (noting and placing them is not timed). Blocks of both alternate, so that a busy machine slows both alike, and
     totals are compared.
     """
+    from experiments.plant import place_of, plant_of
     from npmp import envs, robots
-    from npmp.sim import BatchSim
 
+    place = place_of(config, run)
     robot = robots.load(config.robot.name)
+    plant = plant_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task.hold)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
         env = envs.make(
-            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, device=run.device
+            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, plant=plant, **place
         )
     if not isinstance(env, envs.ImitationEnv):
         raise TypeError(f"the imitation environment is expected, not {type(env).__name__}")
-    raw = BatchSim(env.sim.model, env.num_envs, control_rate_hz=robot.control_rate_hz)
-    raw_ctrl = raw.batch.bind("ctrl")
+    raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz)
     block, seconds = 16, {"env": 0.0, "raw": 0.0}
     steps = resets = 0
     warm_up = True
@@ -71,19 +79,19 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         for _ in range(block):
             action = env.reference.at(env.frame).joint_pos - env.home
             before = env.sim.snapshot()
-            begin = time.perf_counter()
+            begin = finished(env.device)
+            env.observe()
             step = env.step(action)
             done = step.terminated | step.truncated
             env.reset(done)
-            spent["env"] += time.perf_counter() - begin
+            spent["env"] += finished(env.device) - begin
             noted.append((before, env.home + action))
             resets += int(done.sum())
         for before, ctrl in noted:
             raw.restore(before)
-            raw_ctrl[:] = ctrl.numpy()
-            begin = time.perf_counter()
-            raw.batch.step(nstep=raw.substeps)
-            spent["raw"] += time.perf_counter() - begin
+            begin = finished(env.device)
+            physics_steps(ctrl)
+            spent["raw"] += finished(env.device) - begin
         if warm_up:  # the first block pays for imports, caches and threads
             warm_up, resets = False, 0
             continue
@@ -102,7 +110,32 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         "resets": resets,
         "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
         "torch_threads": config.torch_threads,
+        "randomization": config.randomization.name,
+        **place,
     }
+
+
+def bare_simulator(sim: Simulator, control_rate_hz: float) -> tuple[Simulator, Callable[[Tensor], None]]:
+    """Another simulator of as many robots with nothing around it, and what steps it under controls (n, nu) [rad] held.
+
+    For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another device.
+    """
+    from npmp.sim import BatchSim, StagedBatchSim, make_simulator
+
+    if isinstance(sim, BatchSim | StagedBatchSim):
+        host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz)
+        return host, lambda ctrl: host.step(ctrl.cpu())
+    other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
+    return other, other.step
+
+
+def finished(device: torch.device) -> float:
+    """The time [s] once everything that the device was asked to do is done."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def synthetic_motions(robot: Robot, path: Path) -> Path:
@@ -114,9 +147,16 @@ def synthetic_motions(robot: Robot, path: Path) -> Path:
     return path
 
 
-BENCHES = {"env": bench_env, "retarget": bench_retarget}
+def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
+    """Where the time of imitation learning goes, against the bare physics."""
+    from experiments.bench_imitate import bench_imitate as measure
 
-main = verb("bench", run, out="optional_file", positional="name", devices=("cpu",))
+    return measure(config, run)
+
+
+BENCHES = {"env": bench_env, "imitate": bench_imitate, "retarget": bench_retarget}
+
+main = verb("bench", run, out="optional_file", positional="name")
 
 if __name__ == "__main__":
     sys.exit(main(None))

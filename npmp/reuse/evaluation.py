@@ -102,4 +102,5 @@ def evaluate_walking(
         thought = None if thought is None else thought.reset(step.terminated)
         qpos.append(env.sim.qpos[0].clone())
     parts = (commands, torch.stack(achieved), torch.stack(fell), torch.stack(qpos).double())
-    return WalkingTrial(*(part.cpu() for part in parts), env.dt)
+    command, velocity, falls, path = (part.cpu() for part in parts)
+    return WalkingTrial(command, velocity, falls, path, env.dt)

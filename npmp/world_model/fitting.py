@@ -9,6 +9,7 @@ from torch import nn
 
 from npmp import ranges
 from npmp.envs.state import RobotState, differentiate
+from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import ModelWeights, model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay
@@ -25,6 +26,7 @@ class ModelFitConfig:
     model_lr: tuple[float, float] = (1e-3, 2e-4)
     clip_grad: float = 1.0
     model_weights: ModelWeights = field(default_factory=ModelWeights)
+    compile: bool = False  # the learner's inner functions, by torch.compile: a minute or two at first, then faster
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "model_hidden", "model_updates", "model_batch", "window")
@@ -43,6 +45,8 @@ class ModelFit:
     def __init__(self, model: WorldModel, config: ModelFitConfig):
         self.model, self.config = model, config
         self.optimizer = torch.optim.Adam(model.parameters(), lr=config.model_lr[0])
+        self.skipped = 0  # steps not taken in the last iteration
+        self._advance = compiled(model.advance, config.compile)
 
     def take_scales(self, replay: Replay, generator: torch.Generator) -> None:
         """Set the model's input and output scales from what has been collected; they stay as they are from then on."""
@@ -59,11 +63,15 @@ class ModelFit:
         for group in self.optimizer.param_groups:
             group["lr"] = course(c.model_lr, progress)
         metrics: dict[str, float] = {}
+        self.skipped = 0
         for _ in range(c.model_updates):
-            loss, log = model_loss(self.model, replay.windows(c.model_batch, c.window, generator), c.model_weights)
+            loss, log = model_loss(self._advance, replay.windows(c.model_batch, c.window, generator), c.model_weights)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_grad)
-            self.optimizer.step()
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_grad)
+            if torch.isfinite(norm):  # one bad batch must not poison the model
+                self.optimizer.step()
+            else:
+                self.skipped += 1
             metrics = {"model_loss": loss.item(), **{k: v.item() for k, v in log.items()}}
         return metrics

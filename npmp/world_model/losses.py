@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from npmp import ranges
-from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.reference import ReferenceFrames
-from npmp.envs.sensing import Sensing
 from npmp.envs.state import RobotState
-from npmp.nets import DecoderState, prior
-from npmp.skill import SkillModule
-from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
-from npmp.world_model.replay import Start, Window
+from npmp.world_model.replay import Window
+
+# one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) -> packed states (n, s)
+Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -65,23 +62,25 @@ def prediction_error(a: RobotState, b: RobotState, w: ModelWeights) -> Tensor:
     )
 
 
-def model_loss(model: WorldModel, window: Window, weights: ModelWeights | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+def model_loss(advance: Advance, window: Window, weights: ModelWeights | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Open-loop error of the world model over real windows, unrolled from their first state.
 
+    advance: `WorldModel.advance` or what has its signature.
     Returns: the loss (), and errors per channel at the window's last step for the log.
     """
     weights = weights or ModelWeights()
-    state = RobotState.unpack(window.states[0])
-    total = window.states.new_zeros(())
-    for t in range(len(window.setpoints)):
-        state = model(state, window.setpoints[t], window.physics[t])
-        true = RobotState.unpack(window.states[t + 1])
-        total = total + (prediction_error(state, true, weights) * window.valid[t]).sum()
+    state, course = window.states[0], []
+    for setpoints, physics in zip(window.setpoints, window.physics, strict=True):
+        state = advance(state, setpoints, physics)
+        course.append(state)
+    predicted, true = RobotState.unpack(torch.stack(course)), RobotState.unpack(window.states[1:])
+    total = (prediction_error(predicted, true, weights) * window.valid).sum()
     with torch.no_grad():
         weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
+        found, sought = RobotState.unpack(course[-1]), RobotState.unpack(window.states[-1])
         log = {
-            "model_position_m": ((state.root_pos - true.root_pos).norm(dim=-1) * weight).sum(),
-            "model_joint_rad": ((state.joint_pos - true.joint_pos).abs().mean(-1) * weight).sum(),
+            "model_position_m": ((found.root_pos - sought.root_pos).norm(dim=-1) * weight).sum(),
+            "model_joint_rad": ((found.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
         }
     return total / window.valid.sum().clamp(min=1.0), log
 
@@ -111,71 +110,3 @@ def wander_loss(state: RobotState, before: RobotState, postures: PostureRange, w
         + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
         + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
     )
-
-
-class Imagined(NamedTuple):
-    """Means over an imagined rollout."""
-
-    tracking: Tensor  # () discounted tracking loss per step
-    kl: Tensor  # () KL to the prior per step [nats]
-    sigma: Tensor  # () mean deviation of the encoder
-    wander: Tensor  # () discounted loss per step of those that act from the prior
-
-
-def imagine(
-    skill: SkillModule,
-    model: WorldModel,
-    sensing: Sensing,
-    features: ReferenceFeatures,
-    reference_at: Callable[[Tensor], ReferenceFrames],
-    start: Start,
-    horizon: int,
-    discount: float,
-    weights: TrackingWeights,
-    generator: torch.Generator,
-    postures: PostureRange | None = None,
-) -> Imagined:
-    """Roll the policy out in the world model from replayed moments, differentiably.
-
-    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays what it is
-    at the start.
-
-    Args:
-      reference_at: global frame indices (n,) -> ReferenceFrames.
-      horizon: imagined steps; those past the end of a clip do not count.
-      discount: weight of step k is discount**k.
-      postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as they do in
-        collection, and are asked to stay within these.
-    """
-    state = RobotState.unpack(start.state)
-    memory = DecoderState(start.hidden, start.cell)
-    z, frame = start.z, start.frame
-    offset = start.joint_offset if start.joint_offset.shape[-1] else None
-    history = sensing.exact(state, offset).unsqueeze(-2)
-    if sensing.reach:
-        history = torch.cat((history, start.history.unflatten(-1, (sensing.reach, sensing.width))), -2)
-    tracking = start.state.new_zeros(())
-    kl, norm, sigmas = tracking, tracking, []
-    free = start.frame >= start.last_frame
-    wander, total = tracking, sum(discount**k for k in range(horizon)) * free.sum().clamp(min=1)
-    for k in range(horizon):
-        mu, sigma = skill.encode(encoder_context(features, state, frame, start.last_frame, model.home), z)
-        noise = torch.randn(mu.shape, generator=generator, device=mu.device)
-        if postures is not None:
-            unguided = free.unsqueeze(-1)
-            mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(skill.alpha))
-        z = prior.sample_posterior(z, mu, sigma, skill.alpha, noise)
-        action, memory = skill.decode(z, sensing.read(history, generator), memory)
-        setpoint = model.home + action
-        before, state = state, model(state, setpoint if offset is None else setpoint - offset, start.physics)
-        history = sensing.remember(history, sensing.exact(state, offset))
-        inside = (frame < start.last_frame).to(mu.dtype) * discount**k
-        frame = torch.minimum(frame + 1, start.last_frame)
-        tracking = tracking + (tracking_loss(state, before, reference_at(frame), weights) * inside).sum()
-        kl = kl + (prior.kl_of_deviation(mu, sigma, skill.alpha) * inside).sum()
-        norm = norm + inside.sum()
-        sigmas.append(sigma.detach().mean())
-        if postures is not None:
-            wander = wander + (wander_loss(state, before, postures, weights) * free).sum() * discount**k
-    norm = norm.clamp(min=1.0)
-    return Imagined(tracking / norm, kl / norm, torch.stack(sigmas).mean(), wander / total)

@@ -57,6 +57,10 @@ class WorldModel(nn.Module):
             physics = setpoint[..., :0]
         return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt)
 
+    def advance(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
+        """`forward` as a function of nothing but tensors: the states (n, 21 + 3 nu) are `RobotState.pack`'s."""
+        return self(RobotState.unpack(state), setpoint, physics).pack()
+
     @torch.no_grad()
     def fit_scales(self, state: RobotState, setpoint: Tensor, velocity: StepVelocity) -> None:
         """Take the input and output scales from transitions (n, ...)."""

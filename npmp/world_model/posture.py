@@ -1,4 +1,4 @@
-"""How far a robot that follows no reference is from the postures of the recordings: what keeps latents of the prior on their feet."""
+"""How far a robot that follows no reference is from the recordings' postures: what keeps latents of the prior on their feet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class PostureRange(nn.Module):
         """frames: all of the reference, (F, ...); rare: share of them below, and above, the range of each quantity."""
         super().__init__()
         seen = _posture(frames.root_pos, frames.root_rot, frames.joint_pos)
-        bounds = torch.stack([torch.quantile(column, torch.tensor([rare, 1.0 - rare])) for column in seen.T.contiguous()])
+        ends = seen.new_tensor([rare, 1.0 - rare])
+        bounds = torch.stack([torch.quantile(column, ends) for column in seen.T.contiguous()])
         self.register_buffer("low", bounds[:, 0], persistent=False)
         self.register_buffer("high", bounds[:, 1], persistent=False)
 

@@ -42,14 +42,15 @@ class Replay:
     the next slot's. The successor of an episode's last step is not kept: that transition is masked.
     """
 
-    def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int]):
-        """sizes: widths of the float fields of `Start`; 0 where one is not named."""
+    def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int], device: torch.device | str = "cpu"):
+        """sizes: widths of the float fields of `Start`; 0 where one is not named. device: where all of it is kept."""
         self.capacity = capacity
         self.num_envs = num_envs
-        self.floats = {name: torch.zeros(capacity, num_envs, sizes.get(name, 0)) for name in FLOATS}
-        self.frame = torch.zeros(capacity, num_envs, dtype=torch.long)
-        self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long)
-        self.first = torch.ones(capacity, num_envs, dtype=torch.bool)
+        self.device = device
+        self.floats = {name: torch.zeros(capacity, num_envs, sizes.get(name, 0), device=device) for name in FLOATS}
+        self.frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
+        self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
+        self.first = torch.ones(capacity, num_envs, dtype=torch.bool, device=device)
         self.head = 0  # slot of the next write
         self.filled = 0
 
@@ -67,13 +68,14 @@ class Replay:
     def _draw(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random slots with `length` slots after them, oldest first, and robots; (batch,) each."""
         oldest = (self.head - self.filled) % self.capacity
-        age = torch.randint(self.filled - length, (batch,), generator=generator)
-        return (oldest + age) % self.capacity, torch.randint(self.num_envs, (batch,), generator=generator)
+        age = torch.randint(self.filled - length, (batch,), generator=generator, device=self.device)
+        robot = torch.randint(self.num_envs, (batch,), generator=generator, device=self.device)
+        return (oldest + age) % self.capacity, robot
 
     def windows(self, batch: int, length: int, generator: torch.Generator) -> Window:
         """Random windows of `length` transitions."""
         slot, env = self._draw(batch, length, generator)
-        steps = (slot + torch.arange(length + 1).unsqueeze(-1)) % self.capacity
+        steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
         states, before = self.floats["state"][steps, env], steps[:-1]
         return Window(states, self.floats["setpoint"][before, env], self.floats["physics"][before, env], valid)
@@ -87,6 +89,16 @@ class Replay:
     def starts(self, batch: int, generator: torch.Generator) -> Start:
         """Random single moments to imagine imitation from."""
         return Start(**self.moments(batch, generator))
+
+    def stretches(self, batch: int, length: int, generator: torch.Generator) -> tuple[Start, Tensor]:
+        """`length` successive moments and the one after them, to imagine from: fields (length + 1, batch, ...), oldest first.
+
+        Second, (length + 1, batch) bool: where an episode began, or the robot was sent to another frame.
+        """
+        slot, env = self._draw(batch, length, generator)
+        steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
+        fields = {k: v[steps, env] for k, v in self.floats.items()}
+        return Start(**fields, frame=self.frame[steps, env], last_frame=self.last_frame[steps, env]), self.first[steps, env]
 
     def state_dict(self) -> dict[str, Tensor]:
         """The written slots, for checkpoints."""

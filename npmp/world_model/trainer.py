@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -13,14 +14,18 @@ from npmp import ranges
 from npmp.checkpoint import load_optimizer_tensors, optimizer_tensors, prefixed, under
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
 from npmp.envs.imitation import ImitationEnv
+from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState
 from npmp.nets import DecoderState, NetConfig, prior
 from npmp.skill import SkillContract, SkillModule
 from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
-from npmp.world_model.losses import TrackingWeights, imagine
+from npmp.world_model.imagination import Imagination
+from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
-from npmp.world_model.replay import Replay
+from npmp.world_model.replay import Replay, Start
+
+OPTIMIZERS = ("adam", "muon")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class WorldModelConfig(ModelFitConfig):
     policy_updates: int = 4
     policy_batch: int = 128
     horizon: tuple[int, int] = (16, 24)
+    burn_in: int = 0  # control steps before imagination over which the decoder's memory is computed anew
+    optimizer: str = "adam"  # of the policy; muon: Muon for hidden matrices, Adam for the rest
     policy_lr: tuple[float, float] = (5e-4, 5e-5)
     discount: float = 0.97
     action_noise: tuple[float, float] = (0.1, 0.05)  # [rad], in collection only
@@ -40,9 +47,12 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
-    stay_up: float = 1.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: no such loss
+    stay_up: float = 1.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
+    model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
+    imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
+    overlap: bool = False  # collect on a second thread while the updates are made, for them to use an iteration later
     weights: TrackingWeights = field(default_factory=TrackingWeights)
 
     def __post_init__(self) -> None:
@@ -52,10 +62,14 @@ class WorldModelConfig(ModelFitConfig):
         )
         ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
         ranges.above_zero(self, "policy_lr", "beta_ramp")
-        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up")
+        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up", "burn_in")
         ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
             raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
+        if not self.burn_in < min(self.warmup_steps, self.replay_steps):
+            raise ValueError(f"burn_in ({self.burn_in}) must be below warmup_steps and replay_steps")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}")
         if not 0.0 <= self.prior_share < 1.0:
             raise ValueError(f"prior_share must lie in [0, 1), got {self.prior_share}")
         if not self.window < self.warmup_steps:
@@ -66,7 +80,7 @@ class WorldModelTrainer:
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0, horizon: int = 5):
-        """Build everything on the CPU.
+        """Build everything on the environment's device.
 
         Args:
           env: the robots to collect with.
@@ -74,20 +88,30 @@ class WorldModelTrainer:
         """
         self.env, self.config = env, config
         torch.manual_seed(seed)  # the networks' initial weights
-        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
+        # what is drawn on two threads comes from two generators, so that no result depends on which is faster
+        self.acting = torch.Generator(env.device).manual_seed(seed + 2) if config.overlap else self.generator
         self.features = ReferenceFeatures(env.robot, env.reference, horizon)
         self.postures = PostureRange(env.reference.frames) if config.stay_up else None
-        all_frames = torch.arange(env.reference.num_frames)
+        all_frames = torch.arange(env.reference.num_frames, device=env.device)
         context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
         contract = SkillContract.for_robot(
             env.robot, net, context_size=context.shape[-1], context_horizon=horizon
         )
-        self.skill = SkillModule(contract)
+        self.skill = SkillModule(contract).to(env.device)
         self._fit_observation_scales(context, all_frames)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
-        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden), env.plant.physics_size)
+        self.physics_size = env.plant.physics_size if config.model_physics else 0
+        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden), self.physics_size).to(env.device)
+        if config.compile:
+            torch.compiler.reset()  # a trainer before this one in the process counts towards torch's limit of recompilations
         self.fit = ModelFit(self.model, config)
-        self.policy_optimizer = torch.optim.Adam(self.skill.parameters(), lr=config.policy_lr[0])
+        sensing = env.plant.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
+        self.imagination = Imagination(
+            self.skill, self.model, sensing, self.features, env.reference.at, config.discount, config.weights,
+            self.postures, compile=config.compile,
+        )  # fmt: skip
+        self.policy_optimizers = policy_optimizers(self.skill, config)
         n, lstm = env.num_envs, net.lstm_width
         self.replay = Replay(
             config.replay_steps,
@@ -98,17 +122,19 @@ class WorldModelTrainer:
                 "z": net.latent_dim,
                 "hidden": lstm,
                 "cell": lstm,
-                "physics": env.plant.physics_size,
+                "physics": self.physics_size,
                 "joint_offset": 0 if env.plant.joint_offset is None else env.num_actions,
                 "history": env.plant.sensing.reach * env.plant.sensing.width,
             },
+            env.device,
         )
-        self.z = torch.zeros(n, net.latent_dim)
+        self.z = torch.zeros(n, net.latent_dim, device=env.device)
         self.memory = self.skill.initial_state(n)
-        self.first = torch.ones(n, dtype=torch.bool)
-        self.free = torch.zeros(n, dtype=torch.bool)  # acting from the prior
+        self.first = torch.ones(n, dtype=torch.bool, device=env.device)
+        self.free = torch.zeros(n, dtype=torch.bool, device=env.device)  # acting from the prior
         self.iteration_count = 0
         self.env_steps = 0
+        self.skipped = 0  # gradient steps not taken in the last iteration
 
     def _context(self, state: RobotState, frame: Tensor, last: Tensor) -> Tensor:
         return encoder_context(self.features, state, frame, last, self.env.home)
@@ -126,19 +152,36 @@ class WorldModelTrainer:
 
     # --- collection ---------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def collect(self, steps: int, noise: float) -> dict[str, float]:
         """Run all robots for some control steps with action noise [rad], into the replay.
 
         Returns: means over the tracked steps: `error` (eq. 2), `failures_per_s`, `reward`.
         """
+        return self._keep(*self._act(self._actor(), steps, noise))
+
+    def _actor(self) -> SkillModule:
+        return self.average if self.iteration_count % 2 else self.skill
+
+    def _keep(self, taken: list[dict[str, Tensor]], figures: dict[str, float]) -> dict[str, float]:
+        """Put the steps taken into the replay; the figures come back as they are."""
+        for step in taken:
+            self.replay.add(**step)
+        self.env_steps += len(taken) * self.env.num_envs
+        return figures
+
+    @torch.no_grad()
+    def _act(self, actor: SkillModule, steps: int, noise: float) -> tuple[list[dict[str, Tensor]], dict[str, float]]:
+        """Run all robots for some control steps. Returns what `Replay.add` takes of each, and `collect`'s figures.
+
+        It touches nothing but the robots and their own state, so that the learner may work at the same time.
+        """
         env, c = self.env, self.config
-        actor = self.average if self.iteration_count % 2 else self.skill
+        taken: list[dict[str, Tensor]] = []
         # rates of entering and leaving the free stretches, so that their mean length and share are as configured
         leave = 1.0 / c.prior_steps
         enter = leave * c.prior_share / (1.0 - c.prior_share)
         error, failures, reward, tracking = 0.0, 0.0, 0.0, 0.0
-        nothing = torch.zeros(env.num_envs, 0)
+        nothing = torch.zeros(env.num_envs, 0, device=env.device)
         for _ in range(steps):
             state, frame, last, free = env.state, env.frame.clone(), env.last_frame.clone(), self.free
             mu, sigma = actor.encode(self._context(state, frame, last), self.z)
@@ -148,18 +191,21 @@ class WorldModelTrainer:
             z = prior.sample_posterior(self.z, mu, sigma, actor.alpha, noise_z)
             action, memory = actor.decode(z, env.observe(), self.memory)
             action = action + noise * self._randn(action.shape)
-            self.replay.add(
-                frame,
-                torch.where(free, frame, last),  # a free robot has no reference
-                self.first,
-                state=state.pack(),
-                setpoint=env.plant.setpoint(action),
-                z=self.z,
-                hidden=self.memory.hidden,
-                cell=self.memory.cell,
-                physics=env.plant.physics,
-                joint_offset=nothing if env.plant.joint_offset is None else env.plant.joint_offset,
-                history=env.plant.history[:, 1:].flatten(1),
+            taken.append(
+                {
+                    "frame": frame,
+                    "last_frame": torch.where(free, frame, last),  # a free robot has no reference
+                    "first": self.first,
+                    "state": state.pack(),
+                    "setpoint": env.plant.setpoint(action),
+                    "z": self.z,
+                    "hidden": self.memory.hidden,
+                    "cell": self.memory.cell,
+                    # these two change in place where an episode begins
+                    "physics": env.plant.physics[:, : self.physics_size].clone(),
+                    "joint_offset": nothing if env.plant.joint_offset is None else env.plant.joint_offset.clone(),
+                    "history": env.plant.history[:, 1:].flatten(1),
+                }
             )
             step = env.step(action, free)
             done = step.terminated | step.truncated
@@ -169,7 +215,7 @@ class WorldModelTrainer:
             failures += (step.terminated * tracked).sum().item()
             reward += (step.rewards.nan_to_num().sum(-1) * tracked).sum().item()
             env.reset(done)
-            draw = torch.rand(env.num_envs, generator=self.generator)
+            draw = torch.rand(env.num_envs, generator=self.acting, device=env.device)
             ends = free & ~done & (draw < leave)
             jumps = ~free & ~done & (draw > 1.0 - c.rejoin_rate * env.dt)
             env.rejoin(ends | jumps)
@@ -177,16 +223,12 @@ class WorldModelTrainer:
             self.z = z.masked_fill(done.unsqueeze(-1), 0.0)
             self.memory = memory.reset(done)
             self.first = done | ends | jumps
-        self.env_steps += steps * env.num_envs
         tracking = max(tracking, 1.0)
-        return {
-            "error": error / tracking,
-            "failures_per_s": failures / tracking / env.dt,
-            "reward": reward / tracking,
-        }
+        figures = {"error": error / tracking, "failures_per_s": failures / tracking / env.dt, "reward": reward / tracking}
+        return taken, figures
 
     def _randn(self, shape: torch.Size) -> Tensor:
-        return torch.randn(shape, generator=self.generator)
+        return torch.randn(shape, generator=self.acting, device=self.env.device)
 
     def warm_up(self) -> None:
         """Fill the start of the replay, and take the model's scales from it unless they are known from a checkpoint."""
@@ -199,36 +241,51 @@ class WorldModelTrainer:
     def iteration(self, progress: float) -> dict[str, float]:
         """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
         c = self.config
-        for group in self.policy_optimizer.param_groups:
-            group["lr"] = course(c.policy_lr, progress)
+        for optimizer in self.policy_optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = course(c.policy_lr, progress)
         beta = course(c.beta, progress / c.beta_ramp)
-        metrics = self.collect(c.collect_steps, course(c.action_noise, progress))
-        metrics |= self.fit(self.replay, progress, self.generator)
-        for _ in range(c.policy_updates):
-            metrics |= self.improve_policy(round(course(c.horizon, progress)), beta)
+        noise, horizon = course(c.action_noise, progress), round(course(c.horizon, progress))
+        if c.overlap:
+            actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it meanwhile
+            with ThreadPoolExecutor(1) as sampler:
+                taken = sampler.submit(self._act, actor, c.collect_steps, noise)
+                learned = self._learn(progress, horizon, beta)
+            metrics = self._keep(*taken.result()) | learned
+        else:
+            metrics = self.collect(c.collect_steps, noise) | self._learn(progress, horizon, beta)
         self.iteration_count += 1
-        return metrics | {"beta": beta}
+        return metrics | {"beta": beta, "skipped_updates": float(self.skipped)}
+
+    def _learn(self, progress: float, horizon: int, beta: float) -> dict[str, float]:
+        """An iteration's updates of the model and the policy, from the replay."""
+        metrics = self.fit(self.replay, progress, self.generator)
+        self.skipped = self.fit.skipped
+        for _ in range(self.config.policy_updates):
+            metrics |= self.improve_policy(horizon, beta)
+        return metrics
 
     def improve_policy(self, horizon: int, beta: float) -> dict[str, float]:
         """One gradient step of encoder and decoder through the frozen world model."""
         c = self.config
-        start = self.replay.starts(c.policy_batch, self.generator)
+        start = self._starts()
         # pushes come from outside: the model is told of them to keep their effect apart, imagination does without
-        start = start._replace(physics=self.env.plant.without_push(start.physics))
+        if self.config.model_physics:
+            start = start._replace(physics=self.env.plant.without_push(start.physics))
         self.model.requires_grad_(False)
-        imagined = imagine(
-            self.skill, self.model, self.env.plant.sensing, self.features, self.env.reference.at, start, horizon,
-            c.discount, c.weights, self.generator, self.postures,
-        )  # fmt: skip
+        imagined = self.imagination(start, horizon, self.generator)
         loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander
-        self.policy_optimizer.zero_grad(set_to_none=True)
+        self.skill.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
         if torch.isfinite(norm):  # one bad batch must not poison the run
-            self.policy_optimizer.step()
+            for optimizer in self.policy_optimizers.values():
+                optimizer.step()
             with torch.no_grad():
                 for average, current in zip(self.average.parameters(), self.skill.parameters(), strict=True):
                     average.lerp_(current, 1.0 - c.ema)
+        else:
+            self.skipped += 1
         self.model.requires_grad_(True)
         return {
             "tracking_loss": imagined.tracking.item(),
@@ -237,6 +294,14 @@ class WorldModelTrainer:
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }
+
+    def _starts(self) -> Start:
+        """Moments to imagine from, with the memory of the decoder as it is now where that is wanted."""
+        c = self.config
+        if not c.burn_in:
+            return self.replay.starts(c.policy_batch, self.generator)
+        stretch, first = self.replay.stretches(c.policy_batch, c.burn_in, self.generator)
+        return self.imagination.burn_in(stretch, first, self.generator)
 
     def module(self) -> SkillModule:
         """The averaged skill module, with the range of the latents that imitation has used lately."""
@@ -255,10 +320,11 @@ class WorldModelTrainer:
             **prefixed("average", self.average.state_dict()),
             **prefixed("model", self.model.state_dict()),
             **prefixed("model_optimizer", optimizer_tensors(self.fit.optimizer)),
-            **prefixed("policy_optimizer", optimizer_tensors(self.policy_optimizer)),
+            **{k: v for name, one in self.policy_optimizers.items() for k, v in prefixed(name, optimizer_tensors(one)).items()},
             **prefixed("env", self.env.state_dict()),
             **prefixed("replay", self.replay.state_dict()),
             "generator": self.generator.get_state(),
+            **({"acting": self.acting.get_state()} if self.config.overlap else {}),
             "z": self.z,
             "hidden": self.memory.hidden,
             "cell": self.memory.cell,
@@ -277,13 +343,32 @@ class WorldModelTrainer:
             self.average.load_state_dict(under("average", state))
             self.model.load_state_dict(under("model", state))
             load_optimizer_tensors(self.fit.optimizer, under("model_optimizer", state))
-            load_optimizer_tensors(self.policy_optimizer, under("policy_optimizer", state))
+            for name, optimizer in self.policy_optimizers.items():
+                load_optimizer_tensors(optimizer, under(name, state))
             self.env.load_state_dict(under("env", state))
             self.replay.load_state_dict(under("replay", state))
             self.generator.set_state(state["generator"])
-            self.z, self.first = state["z"].clone(), state["first"].clone()
-            self.free = state["free"].clone()
-            self.memory = DecoderState(state["hidden"].clone(), state["cell"].clone())
+            if self.config.overlap and "acting" in state:  # not there where a run goes on overlapped that did not so far
+                self.acting.set_state(state["acting"])
+            kept = {name: state[name].to(self.z.device, copy=True) for name in ("z", "first", "free", "hidden", "cell")}
+            self.z, self.first, self.free = kept["z"], kept["first"], kept["free"]
+            self.memory = DecoderState(kept["hidden"], kept["cell"])
             self.iteration_count, self.env_steps = state["counts"].tolist()
         except (RuntimeError, KeyError, ValueError) as error:
             raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error
+
+
+def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str, torch.optim.Optimizer]:
+    """The policy's optimizers by their names in checkpoints; together they have every parameter once."""
+    rate = config.policy_lr[0]
+    if config.optimizer == "adam":
+        return {"policy_optimizer": torch.optim.Adam(skill.parameters(), lr=rate)}
+    # Muon is for matrices between hidden layers: first layers and heads stay with Adam
+    outer = {"encoder.body.0.weight", "encoder.head.weight", "decoder.norm.0.weight", "decoder.head.weight"}
+    hidden = [p for name, p in skill.named_parameters() if p.dim() == 2 and name not in outer]
+    rest = [p for name, p in skill.named_parameters() if p.dim() != 2 or name in outer]
+    return {
+        "policy_optimizer": torch.optim.Adam(rest, lr=rate),
+        # steps of the size of Adam's, so that one learning rate serves both
+        "policy_muon": torch.optim.Muon(hidden, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+    }

@@ -98,3 +98,17 @@ def test_memory(robot: Robot) -> None:
     assert figures["memory_frames"] == [200, 2000]
     assert 0 < figures["bytes_per_frame"] < 1e6
     assert peak_bytes() > 1e7
+
+
+def test_the_environment_on_warp(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    arguments = ["bench", "env", "debug=tiny", "sim=warp", "num_envs=2", "seconds=0.05"]
+    assert cli.main(arguments) == 0
+    figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert (figures["sim"], figures["device"], figures["num_envs"]) == ("warp", "cpu", 2)
+    assert figures["steps_per_s"] > 0 and 0 < figures["ratio"] < 2
+
+
+def test_other_benchmarks_refuse_what_they_have_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "retarget", "debug=tiny", "sim=warp"]) == 2
+    assert "npmp bench retarget has neither sim= nor device=" in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_every_choice_says_what_it_is(path: Path) -> None:
 
 
 def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    imitation, walk = ("imitation", ["mo_vmpo", "world_model"]), ("walk", ["vmpo"])
+    imitation, walk = ("imitation", ["mo_vmpo", "ppo", "world_model"]), ("walk", ["vmpo"])
     offered = {"imitate": (*imitation, *walk), "reuse": (*walk, *imitation)}
     for name, (task, algos, other_task, other_algos) in offered.items():
         assert cli.main([name, "--help"]) == 0
@@ -407,7 +407,7 @@ def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_bench_names_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "everything"]) == 2
-    assert "no benchmark 'everything'; there are: env, retarget" in error_line(capsys)
+    assert "no benchmark 'everything'; there are: env, imitate, retarget" in error_line(capsys)
 
 
 def test_retarget_options_are_the_keys_of_its_configuration() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,9 @@ from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
 from npmp.robots import Robot
-from npmp.world_model.losses import TrackingWeights, imagine, tracking_loss
+from npmp.world_model.imagination import Imagination, Imagined
+from npmp.world_model.losses import TrackingWeights, tracking_loss
+from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Start
 
 
@@ -78,17 +81,18 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     kinematics = Kinematics(robot.model())
 
     def reference_at(frame: Tensor) -> ReferenceFrames:
-        frames = env.reference.at(frame)
-        state = RobotState.unpack(imagined[-1]["state"])
+        frames = env.reference.at(frame)  # of all steps
+        state = RobotState.unpack(torch.stack([step["state"] for step in imagined]))
         poses = kinematics(state.root_pos, state.root_rot, state.joint_pos)
-        imagined[-1]["error"] = tracking_error(poses, state.joint_pos, frames)
+        for step, error in zip(imagined, tracking_error(poses, state.joint_pos, frames), strict=True):
+            step["error"] = error
         return frames
 
     skill: Any = SimpleNamespace(encode=encode, decode=decode, alpha=0.95)
-    result = imagine(
-        skill, model, ideal(env.home), features, reference_at, begin, steps, 1.0, TrackingWeights(),  # type: ignore[arg-type]
-        torch.Generator().manual_seed(0),
+    imagination = Imagination(
+        skill, model, ideal(env.home), features, reference_at, 1.0, TrackingWeights()  # type: ignore[arg-type]
     )  # fmt: skip
+    result = imagination(begin, steps, torch.Generator().manual_seed(0))
     for t in range(steps):
         for name in ("context", "proprioception", "state", "error"):
             torch.testing.assert_close(imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}")
@@ -147,7 +151,7 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     """
     state = still(2)
     start = moments(state, torch.tensor([5, 9]), torch.tensor([50, 10]), torch.zeros(2, 2))
-    asked: list[list[int]] = []
+    asked: list[list[list[int]]] = []
 
     def reference_at(frame: Tensor) -> ReferenceFrames:
         asked.append(frame.tolist())
@@ -170,8 +174,8 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     features = ReferenceFeatures(robot, Reference(robot, motions))
     model: Any = Model()
     generator = torch.Generator().manual_seed(0)
-    result = imagine(skill, model, ideal(), features, reference_at, start, 3, 0.5, TrackingWeights(), generator)
-    assert asked == [[6, 10], [7, 10], [8, 10]]
+    result = Imagination(skill, model, ideal(), features, reference_at, 0.5, TrackingWeights())(start, 3, generator)
+    assert asked == [[[6, 10], [7, 10], [8, 10]]]
     torch.testing.assert_close(result.tracking, torch.tensor((1.75 * 1.0 + 2.0) / 2.75))
     torch.testing.assert_close(result.kl, torch.tensor((1.75 * 0.5 + 2.0) / 2.75))
     torch.testing.assert_close(result.sigma, torch.tensor(std))
@@ -193,11 +197,119 @@ def test_latents_follow_eq_3_through_the_rollout(robot: Robot, motions: MotionSe
     )
     start = moments(still(1), torch.tensor([0]), torch.tensor([50]), torch.full((1, 4), 2.0))
     features = ReferenceFeatures(robot, Reference(robot, motions))
-    imagine(
-        skill, model, ideal(), features, lambda f: frames_like(still(1)), start, 3, 0.9, TrackingWeights(),  # type: ignore[arg-type]
-        torch.Generator().manual_seed(7),
+    imagination = Imagination(
+        skill, model, ideal(), features, lambda f: frames_like(still(1)), 0.9, TrackingWeights()  # type: ignore[arg-type]
     )  # fmt: skip
+    imagination(start, 3, torch.Generator().manual_seed(7))
     g, z = torch.Generator().manual_seed(7), torch.full((1, 4), 2.0)
     for found in seen:
         z = 0.9 * z + 0.1 + 0.2 * torch.randn(1, 4, generator=g)
         torch.testing.assert_close(found, z)
+
+
+class Sleeper:
+    """A model of robots on which nothing acts: they stay as they are."""
+
+    home = torch.zeros(12)
+
+    def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
+        return state
+
+
+def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet) -> None:
+    """Two robots, two steps, discount 1/2: the first tracks, the second has no reference left.
+
+    The range of postures is a height of at least 0.25 m; both lie at 0, which costs 4 * 0.25 = 1 a step, but only where nobody
+    tracks. The encoder's mu of 1 and sigma of 2 are not the second's, which draws z = alpha z + sqrt(1 - alpha^2) noise.
+    """
+    state, std = still(2), prior_std(0.9)
+    start = moments(state, torch.tensor([5, 7]), torch.tensor([50, 7]), torch.ones(2, 4))
+    seen: list[Tensor] = []
+
+    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
+        seen.append(z)
+        return torch.zeros(2, 12), memory
+
+    skill: Any = SimpleNamespace(
+        encode=lambda context, z: (torch.ones(2, 4), torch.full((2, 4), 2.0)), decode=decode, alpha=0.9
+    )
+    postures = PostureRange(frames_like(still(3), root_pos=torch.tensor([[0.0, 0.0, 0.25]] * 3)))
+    features, model = ReferenceFeatures(robot, Reference(robot, motions)), Sleeper()
+    side = torch.tensor([[0.0, 0.5, 0.0], [0.0, 9.0, 0.0]])
+
+    def imagined(postures: PostureRange | None) -> Imagined:
+        rollout = Imagination(
+            skill, model, ideal(), features, lambda frame: frames_like(state, root_pos=side), 0.5, TrackingWeights(),  # type: ignore[arg-type]
+            postures,
+        )  # fmt: skip
+        return rollout(start, 2, torch.Generator().manual_seed(3))
+
+    result = imagined(postures)
+    torch.testing.assert_close(result.wander, torch.tensor(1.0))
+    # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r = 4 / v
+    torch.testing.assert_close(result.tracking, torch.tensor(2.0))
+    ratio, variance = 4.0 / std**2, std**2
+    torch.testing.assert_close(result.kl, torch.tensor(2.0 * (ratio + 1.0 / variance - 1.0 - math.log(ratio))))
+    noise, z = torch.randn(2, 2, 4, generator=torch.Generator().manual_seed(3)), torch.ones(2, 4)
+    for k in range(2):
+        z = 0.9 * z + torch.stack((1.0 + 2.0 * noise[k, 0], std * noise[k, 1]))
+        torch.testing.assert_close(seen[k], z)
+    seen.clear()
+    without = imagined(None)
+    assert without.wander == 0.0
+    torch.testing.assert_close(without.kl, result.kl)
+    torch.testing.assert_close(seen[0][1], 0.9 + 1.0 + 2.0 * noise[0, 1])  # the encoder's, then
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, asked: bool) -> None:
+    """The setpoint's first entry raises the robot; the action is the decoder's one weight times z."""
+    weight, shift = (torch.tensor(value, requires_grad=True) for value in (0.5, 0.1))
+
+    class Lift(Sleeper):
+        def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
+            return state._replace(root_pos=state.root_pos + setpoint[:, :3])
+
+    skill: Any = SimpleNamespace(
+        encode=lambda context, z: (shift.expand(2, 4), torch.ones(2, 4)),
+        decode=lambda z, observation, memory: (weight * z.repeat(1, 3), memory),
+        alpha=0.9,
+    )
+    postures = PostureRange(frames_like(still(3), root_pos=torch.tensor([[0.0, 0.0, 99.0]] * 3))) if asked else None
+    start = moments(still(2), torch.tensor([7, 7]), torch.tensor([7, 7]), torch.ones(2, 4))
+    rollout = Imagination(
+        skill, Lift(), ideal(), ReferenceFeatures(robot, Reference(robot, motions)),  # type: ignore[arg-type]
+        lambda frame: frames_like(still(2)), 0.9, TrackingWeights(), postures,
+    )  # fmt: skip
+    result = rollout(start, 2, torch.Generator().manual_seed(0))
+    assert result.wander.requires_grad == asked
+    if asked:
+        result.wander.backward()
+        assert weight.grad is not None and weight.grad != 0.0
+        assert shift.grad is None or shift.grad == 0.0
+
+
+def test_burning_in_by_hand(robot: Robot, motions: MotionSet) -> None:
+    """Three robots, three real steps; the memory's hidden part sums the latents that were used, its cell counts steps.
+
+    A moment's z is that of the step before, so the steps' own are those of moments 1, 2, 3. The second robot began anew at
+    moment 2, where what is stored is 100; the third at the first moment, which changes nothing.
+    """
+    moment = torch.arange(4.0).view(4, 1, 1)
+    nothing, frame = torch.zeros(4, 3, 0), torch.zeros(4, 3, dtype=torch.long)
+    stored = torch.full((4, 3, 1), 5.0)
+    stored[2] = 100.0
+    packed = still(3).pack().expand(4, 3, -1)
+    z = (10.0**moment).expand(4, 3, 1)
+    stretch = Start(packed, torch.zeros(4, 3, 12), frame, frame, z, stored, 0.0 * stored, nothing, nothing, nothing)
+    first = torch.zeros(4, 3, dtype=torch.bool)
+    first[2, 1] = first[0, 2] = True
+    skill: Any = SimpleNamespace(
+        decode=lambda z, observation, memory: (None, DecoderState(memory.hidden + z, memory.cell + 1.0)), alpha=0.9
+    )
+    features = ReferenceFeatures(robot, Reference(robot, motions))
+    rollout = Imagination(skill, Sleeper(), ideal(), features, lambda frame: frames_like(still(3)), 0.9, TrackingWeights())  # type: ignore[arg-type]
+    start = rollout.burn_in(stretch, first, torch.Generator())
+    assert start.hidden.flatten().tolist() == [1115.0, 1100.0, 1115.0]
+    assert start.cell.flatten().tolist() == [3.0, 1.0, 3.0]
+    assert torch.equal(start.z, z[3]) and start.state.shape == (3, packed.shape[-1])

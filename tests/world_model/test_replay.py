@@ -68,6 +68,19 @@ def test_starts_are_whole_moments() -> None:
     assert time.min() == 13 and time.max() == 32
 
 
+@pytest.mark.parametrize(("capacity", "steps"), [(50, 20), (20, 33)])
+def test_stretches_are_successive_moments(capacity: int, steps: int) -> None:
+    """Robot 1 begins anew at step 17. The last moment may be the latest there is, the first the oldest."""
+    stretch, first = filled(capacity, steps, {17: {1}}).stretches(1000, 4, torch.Generator().manual_seed(0))
+    assert stretch.state.shape == (5, 1000, 2) and first.shape == (5, 1000)
+    time, robot = time_and_robot(stretch.frame)
+    assert torch.equal(time, time[:1] + torch.arange(5).unsqueeze(-1)) and torch.equal(robot, robot[:1].expand(5, 1000))
+    for values in (stretch.z, stretch.hidden, stretch.cell):
+        assert torch.equal(values[..., 0].long(), stretch.frame)
+    assert torch.equal(first, ((time == 17) & (robot == 1)) | (time == 0))
+    assert time.min() == max(0, steps - capacity) and time.max() == steps - 1
+
+
 @pytest.mark.parametrize("steps", [12, 20, 33])
 def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
     replay, other = filled(20, steps), Replay(20, ENVS, SIZES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +13,13 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.plant import PlantConfig
+from npmp.envs.sensing import SensorConfig
 from npmp.envs.state import RobotState
 from npmp.nets import NetConfig
 from npmp.robots import Robot
-from npmp.world_model.losses import imagine
+from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.world_model.replay import Replay
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
@@ -61,6 +66,48 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
+@pytest.mark.parametrize("change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}])
+def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionSet, change: dict[str, Any]) -> None:
+    config = dataclasses.replace(TINY, **change)
+    whole, again = make(robot, motions, config=config), make(robot, motions, config=config)
+    for trainer in (whole, again):
+        trainer.warm_up()
+    assert run(whole, 3) == run(again, 3)
+    kept = copied(whole.state_dict())
+    expected = run(whole, 3)
+    resumed = make(robot, motions, seed=5, config=config)
+    resumed.load_state_dict(kept)
+    assert run(resumed, 3) == expected
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motions: MotionSet) -> None:
+    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the beginning."""
+    trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
+    trainer.warm_up()
+    seen: list[int] = []
+    fit = trainer.fit
+
+    def watched(replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
+        seen.append(replay.filled)
+        return fit(replay, progress, generator)
+
+    watched.skipped = 0  # type: ignore[attr-defined]
+    trainer.fit = watched  # type: ignore[assignment]
+    run(trainer, 2)
+    assert seen == [12, 16] and trainer.replay.filled == 20
+    assert trainer.env_steps == 12 * (12 + 2 * 4)
+
+
+def test_muon_takes_the_matrices_between_hidden_layers(robot: Robot, motions: MotionSet) -> None:
+    trainer = make(robot, motions, config=dataclasses.replace(TINY, optimizer="muon"))
+    sizes = {name: len(o.param_groups[0]["params"]) for name, o in trainer.policy_optimizers.items()}
+    # encoder: second layer; decoder: two layers of each branch, and the LSTM's two
+    assert sizes["policy_muon"] == 7
+    assert sum(sizes.values()) == len(list(trainer.skill.parameters()))
+
+
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
     state = copied(make(robot, motions).state_dict())
     with pytest.raises(InputError, match="another kind of run"):
@@ -102,16 +149,13 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     trainer = make(robot, motions, n=16, config=config)
     trainer.warm_up()
     trainer.fit(trainer.replay, 0.0, trainer.generator)
-    for group in trainer.policy_optimizer.param_groups:
+    for group in trainer.policy_optimizers["policy_optimizer"].param_groups:
         group["lr"] = 3e-3
     fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0))
 
     @torch.no_grad()
     def loss() -> float:
-        return imagine(
-            trainer.skill, trainer.model, trainer.env.plant.sensing, trainer.features, trainer.env.reference.at, fixed, 4,
-            0.97, config.weights, torch.Generator().manual_seed(0),
-        ).tracking.item()  # fmt: skip
+        return trainer.imagination(fixed, 4, torch.Generator().manual_seed(0)).tracking.item()
 
     before = loss()
     for _ in range(60):
@@ -143,8 +187,30 @@ def test_one_bad_batch_does_not_poison_the_policy(robot: Robot, motions: MotionS
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"replay_steps": 5}, "replay_steps"), ({"warmup_steps": 4}, "warmup_steps"), ({"prior_share": 1.0}, "prior_share")],
-)
+    [
+        ({"replay_steps": 5}, "replay_steps"), ({"warmup_steps": 4}, "warmup_steps"), ({"prior_share": 1.0}, "prior_share"),
+        ({"burn_in": 12}, "burn_in"), ({"optimizer": "sgd"}, "optimizer"),
+    ],
+)  # fmt: skip
 def test_contradictory_settings_are_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(TINY, **change)  # type: ignore[arg-type]
+
+
+def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSet) -> None:
+    """Without physics the model has that many inputs less and the replay keeps none; without sensors the decoder sees exactly."""
+    plant = PlantConfig(
+        physics=PhysicsConfig(friction=(0.4, 1.0)), pushes=PushConfig(force=10.0),
+        sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
+    )  # fmt: skip
+    env = ImitationEnv(robot, motions, 4, config=ImitationConfig(num_threads=1, plant=plant))
+    sizes = {}
+    for told in (True, False):
+        config = dataclasses.replace(TINY, model_physics=told, imagine_sensors=told)
+        trainer = WorldModelTrainer(env, NET, config)
+        trainer.warm_up()
+        assert math.isfinite(trainer.iteration(0.0)["tracking_loss"])
+        sizes[told] = trainer.model.net[0].in_features
+        assert trainer.replay.floats["physics"].shape[-1] == (env.plant.physics_size if told else 0)
+        assert trainer.imagination.sensing.noisy == told
+    assert sizes[True] - sizes[False] == env.plant.physics_size > 0

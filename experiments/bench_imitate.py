@@ -1,0 +1,198 @@
+"""What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare physics on the same states.
+
+Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time), and
+the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+
+from experiments import imitate
+from experiments.common import Run, compose, console, cpus
+from experiments.plant import plant_of
+from experiments.typed import build
+from mocap_data import MotionSet
+from npmp import robots
+from npmp.envs import ImitationConfig, ImitationEnv, load_motions
+from npmp.robots import Robot
+from npmp.sim import BatchSim
+
+# the trainers' methods whose time is shown, and as what
+SECTIONS = {"_act": "sampler", "collect": "sampler", "fit": "model_fit", "improve_policy": "imagination"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of a sweep."""
+
+    threads: int  # of the simulator
+    torch_threads: int
+    policy_batch: int | None = None  # None: as configured; algorithms without imagination have none
+    compile: bool | None = None
+    overlap: bool | None = None
+
+    def of(self, imitation: DictConfig) -> DictConfig:
+        """A configuration of npmp imitate, so set."""
+        named = {"policy_batch": self.policy_batch, "compile": self.compile, "overlap": self.overlap}
+        return OmegaConf.merge(imitation, {"algo": {k: v for k, v in named.items() if v is not None}})  # type: ignore[return-value]
+
+
+def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
+    """Environment steps per second of the whole, and the parts' shares; with sweep=true for every setting, and the best."""
+    robot = robots.load(config.robot.name)
+    with tempfile.TemporaryDirectory() as folder:
+        motions = load_motions(_data(config, robot, Path(folder)), robot)
+    imitation = compose("imitate", [f"robot={config.robot.name}", "data=none"])
+    with open_dict(imitation):
+        imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
+    own = Setting(run.threads, torch.get_num_threads())
+    if not config.sweep:
+        return {"algo": config.algo.name, **measure(imitation, own, robot, motions, float(config.seconds), run.seed)}
+    rows = []
+    for setting in settings(config):
+        rows.append(measure(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed))
+        shown = {k: v for k, v in rows[-1].items() if k in Setting.__annotations__}
+        console().print(f"{rows[-1]['samples_per_s']:>9,.0f} samples/s  {shown}", highlight=False, soft_wrap=True)
+    torch.set_num_threads(own.torch_threads)
+    usual = [row for row in rows if row.get("policy_batch") == rows[0].get("policy_batch")]
+    return {
+        "algo": config.algo.name,
+        "sweep": rows,
+        "best": max(usual, key=lambda row: row["samples_per_s"]),  # of the first batch: others learn another amount
+    }
+
+
+def _data(config: DictConfig, robot: Robot, folder: Path) -> Path:
+    from experiments.bench import synthetic_motions
+
+    return Path(config.data) if config.data is not None else synthetic_motions(robot, folder / "motions.h5")
+
+
+def settings(config: DictConfig) -> Iterator[Setting]:
+    """The rows of the sweep: 1 and all CPUs for either kind of threads; what the algorithm has none of does not vary."""
+    several: Sequence[int] = sorted({1, cpus()})
+    fast = "policy_batch" in config.algo
+    choices = (config.sweep_batch, config.sweep_compile, config.sweep_overlap) if fast else ((None,),) * 3
+    for batch, compile, overlap, threads, torch_threads in itertools.product(*choices, several, several):
+        yield Setting(threads, torch_threads, batch, compile, overlap)
+
+
+def measure(
+    config: DictConfig, setting: Setting, robot: Robot, motions: MotionSet, seconds: float, seed: int
+) -> dict[str, Any]:
+    """Iterations of one setting for so many seconds, after two that pay for imports, caches and compiling."""
+    torch.set_num_threads(setting.torch_threads)
+    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
+    plant = plant_of(config.randomization, config.task.hold)
+    env_config = build(ImitationConfig, {**task, "num_threads": setting.threads, "plant": plant}, at="task")
+    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=seed, config=env_config)
+    sim = env.sim
+    if not isinstance(sim, BatchSim):
+        raise TypeError(f"the CPU's simulator is expected, not {type(sim).__name__}")
+    trainer, schedule = imitate.make_trainer(config, env, seed)
+    trainer.warm_up()
+    begin = time.perf_counter()
+    for _ in range(2):
+        trainer.iteration(0.0)
+    first_s = time.perf_counter() - begin
+    whole, raw, count = 0.0, 0.0, 0
+    with noted(sim) as asked, timed(trainer) as parts:
+        while whole < seconds:
+            begin = time.perf_counter()
+            trainer.iteration(0.5)
+            whole += time.perf_counter() - begin
+            raw += bare(sim, asked)
+            count += 1
+    sampler, steps = parts["sampler"], count * schedule.each
+    learner = sum(spent for name, spent in parts.items() if name != "sampler") or whole - sampler
+    spent_s = {"whole": whole, "raw_physics": raw, **parts}
+    return {
+        "samples_per_s": round(steps / whole, 1),
+        "sampler_share": round(sampler / whole, 4),
+        "learner_share": round(learner / whole, 4),  # overlapped, the two are more than 1 together
+        "ratio_to_raw_physics": round(raw / sampler, 4),
+        "sampler_steps_per_s": round(steps / sampler, 1),
+        "raw_physics_steps_per_s": round(steps / raw * sim.substeps, 1),
+        "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
+        "first_two_iterations_s": round(first_s, 2),
+        "iterations": count,
+        "steps_per_iteration": schedule.each,
+        "num_envs": env.num_envs,
+        "randomization": config.randomization.name,
+        "threads": setting.threads,
+        "torch_threads": setting.torch_threads,
+        **{name: config.algo[name] for name in ("policy_batch", "compile", "overlap") if name in config.algo},
+    }
+
+
+@contextmanager
+def timed(trainer: Any) -> Iterator[dict[str, float]]:
+    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts."""
+    sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
+    if "_act" in sections:
+        sections.pop("collect", None)  # which is no more than `_act` and the replay
+    spent = dict.fromkeys(sections.values(), 0.0)
+
+    methods = {method: getattr(trainer, method) for method in sections}
+    for method, function in methods.items():
+        setattr(trainer, method, _Watched(function, spent, sections[method]))
+    yield spent
+    for method, function in methods.items():
+        setattr(trainer, method, function)
+
+
+class _Watched:
+    """A method, or an object that is called as one, whose calls add their seconds to spent[name]."""
+
+    def __init__(self, method: Callable[..., Any], spent: dict[str, float], name: str):
+        self._method, self._spent, self._name = method, spent, name
+
+    def __call__(self, *arguments: Any) -> Any:
+        begin = time.perf_counter()
+        result = self._method(*arguments)
+        self._spent[self._name] += time.perf_counter() - begin
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
+
+
+@contextmanager
+def noted(sim: BatchSim) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """What the simulator is asked for while the context lasts: its state before each control step, and the controls (n, nu)."""
+    asked: list[tuple[Tensor, Tensor]] = []
+    step = sim.step
+
+    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
+        asked.append((sim.snapshot(), ctrl.clone()))
+        step(ctrl, previous)
+
+    sim.step = noting  # type: ignore[method-assign]
+    yield asked
+    sim.step = step  # type: ignore[method-assign]
+
+
+def bare(sim: BatchSim, asked: list[tuple[Tensor, Tensor]]) -> float:
+    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator is left as it was."""
+    now, controls, seconds = sim.snapshot(), sim.batch.bind("ctrl"), 0.0
+    for state, ctrl in asked:
+        sim.restore(state)
+        controls[:] = ctrl.numpy()
+        begin = time.perf_counter()
+        sim.batch.step(nstep=sim.substeps)
+        seconds += time.perf_counter() - begin
+    sim.restore(now)
+    asked.clear()
+    return seconds

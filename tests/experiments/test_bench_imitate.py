@@ -1,0 +1,84 @@
+"""`npmp bench imitate`: what it prints for each algorithm, its sweep, and that measuring changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from experiments import cli
+from experiments.bench_imitate import bare, noted, timed
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.robots import Robot
+from npmp.sim import BatchSim
+
+
+def figures_of(capsys: pytest.CaptureFixture[str], data: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """The JSON object on the last line that the command prints."""
+    assert cli.main(["bench", "imitate", "debug=tiny", "seconds=0.05", "threads=1", f"data={data}", *arguments]) == 0
+    return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
+
+
+# an algorithm in a second
+SHORT = {
+    "world_model": [
+        "algo.warmup_steps=16", "algo.model_updates=1", "algo.policy_updates=1", "algo.horizon=[2,2]", "algo.policy_batch=16",
+    ],
+    "mo_vmpo": ["algo=mo_vmpo", "algo.unroll=8", "algo.critic_hidden=[32,32]"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algo", SHORT)
+def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(capsys, data, [*SHORT[algo], "randomization=paper"])
+    spent = figures["seconds_per_iteration"]
+    assert figures["algo"] == algo and figures["randomization"] == "paper" and figures["num_envs"] == 16
+    assert figures["samples_per_s"] == pytest.approx(figures["steps_per_iteration"] / spent["whole"], rel=1e-2)
+    assert figures["ratio_to_raw_physics"] == pytest.approx(spent["raw_physics"] / spent["sampler"], rel=1e-2)
+    assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
+    if algo == "world_model":
+        assert {"sampler", "model_fit", "imagination"} < set(spent)
+        assert spent["model_fit"] + spent["imagination"] == pytest.approx(figures["learner_share"] * spent["whole"], rel=1e-2)
+
+
+def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.bench_imitate.cpus", lambda: 1)
+    figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep=true", "sweep_batch=[8,16]"])
+    assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [(8, False), (8, True), (16, False), (16, True)]
+    assert figures["best"] == max(figures["sweep"][:2], key=lambda row: row["samples_per_s"])
+
+
+def test_measuring_changes_nothing(robot: Robot, motions: MotionSet) -> None:
+    """An environment that is watched, and whose physics is repeated, goes on as one that is not."""
+    plain, watched = (ImitationEnv(robot, motions, 4, config=ImitationConfig(num_threads=1)) for _ in range(2))
+    action = torch.zeros(4, 12)
+    sim = watched.sim
+    assert isinstance(sim, BatchSim)
+    with noted(sim) as asked:
+        for _ in range(3):
+            plain.step(action)
+            watched.step(action)
+        assert len(asked) == 3 and asked[0][1].shape == (4, 12)
+        assert bare(sim, asked) > 0.0 and not asked
+    for env in (plain, watched):
+        env.step(action)
+    assert torch.equal(plain.state.pack(), watched.state.pack())
+
+
+def test_time_is_counted_while_it_is_asked_for() -> None:
+    class Trainer:
+        def collect(self, steps: int) -> int:
+            return steps
+
+    trainer = Trainer()
+    with timed(trainer) as spent:
+        assert trainer.collect(3) == 3
+    counted = spent["sampler"]
+    assert counted > 0.0 and set(spent) == {"sampler"}
+    trainer.collect(3)
+    assert spent["sampler"] == counted

@@ -1,0 +1,74 @@
+"""Compiled steps: what they compute, and that a machine that cannot compile goes on without."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from experiments import plant
+from experiments.common import compose
+from mocap_data.store import MotionSet
+from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.world_model.compiling import compiled
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+
+
+class Pair(NamedTuple):
+    a: Tensor
+    b: Tensor
+
+
+def fibonacci(carry: Pair, scale: Tensor) -> Pair:
+    return Pair(carry.b, scale * (carry.a + carry.b))
+
+
+def test_not_wanted_is_the_function_itself() -> None:
+    assert compiled(fibonacci, False) is fibonacci
+
+
+def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise torch._dynamo.exc.TorchDynamoException("InvalidCxxCompiler: No working C++ compiler found\n\nfurther lines")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: failing)
+    step, ones = compiled(fibonacci, True), torch.ones(3)
+    for _ in range(2):
+        assert step(Pair(ones, ones), 2.0 * ones).b.tolist() == [4.0] * 3
+    [line] = capsys.readouterr().err.splitlines()  # once
+    assert line.startswith("npmp: torch.compile does not work here") and "compiler" in line
+
+
+def test_an_error_of_the_step_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise ValueError("mine")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: failing)
+    with pytest.raises(ValueError, match="mine"):
+        compiled(fibonacci, True)(torch.ones(1))
+
+
+@pytest.mark.skipif("NPMP_SLOW" not in os.environ, reason="compiles for a minute; NPMP_SLOW=1 runs it")
+@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
+def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> None:
+    """Two trainers of one seed, one of them compiled: the same losses and gradients up to rounding, at two horizons."""
+    net = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
+    config = WorldModelConfig(replay_steps=24, warmup_steps=12, model_hidden=(16,), model_batch=16, policy_batch=8)
+    paper = plant.plant_of(compose("imitate", ["data=none", "randomization=paper"]).randomization, "first_order")
+    trainers = []
+    for compile in (False, True):
+        env = ImitationEnv(robot, motions, 12, config=ImitationConfig(plant=paper, num_threads=1))
+        trainers.append(WorldModelTrainer(env, net, dataclasses.replace(config, compile=compile)))
+        trainers[-1].warm_up()
+    for horizon in (3, 5):
+        plain, fast = ({**t.fit(t.replay, 0.0, t.generator), **t.improve_policy(horizon, 0.01)} for t in trainers)
+        assert fast == pytest.approx(plain, rel=1e-3)
+    for a, b in zip(trainers[0].skill.parameters(), trainers[1].skill.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-4, rtol=0)
