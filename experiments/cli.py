@@ -1,7 +1,7 @@
 """`npmp VERB key=value ...`: one command that dispatches to the Hydra mains of this package.
 
 Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that says what to do);
-130 interrupted. Imports are lazy: `npmp --help` loads neither Hydra nor torch.
+130 or 143 interrupted (SIGINT, SIGTERM). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules",
+    "modules", "skill", "compare",
 )  # fmt: skip
 
 

@@ -39,13 +39,14 @@ from rich.console import Console
 
 from experiments.failures import USER_ERROR, guarded, one_line, say, show_traceback_if_asked
 from experiments.help import CONF, choices, of_file
+from experiments.implied import robot_override
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~" expanded.
-PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file", "target"})
+PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander"})
 # Keys whose values are free text, quoted as well.
-TEXT_KEYS = frozenset({"licence"})
+TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
 OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
 OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
@@ -124,7 +125,7 @@ def verb(
             )
 
         scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
-        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch)
+        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
         before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
         try:
             sys.argv = [f"npmp {name}", *command]
@@ -172,8 +173,11 @@ def hydra_arguments(
     positional: str | Sequence[str] | None = None,
     multirun: bool = False,
     scratch: Path | None = None,
+    verb_name: str | None = None,
 ) -> list[str]:
     """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they vary.
+
+    With a verb's name, the robot of its module or dataset is added where none is named.
 
     Raises InputError for an argument that is neither an option nor key=value.
     """
@@ -210,6 +214,8 @@ def hydra_arguments(
             elif key in TEXT_KEYS and value not in ("", "null") and value[0] not in "'\"":
                 value = "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
             arguments.append(f"{key}{equals}{value}")
+    if verb_name is not None and (robot := robot_override(verb_name, arguments)) is not None:
+        arguments.append(robot)
     arguments.extend(QUIET)
     if multirun:
         # A job's folder is named by what differs between jobs, not by what all of them share.

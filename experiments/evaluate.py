@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import report
 from experiments.common import Run, at_least, console, one_of, verb
 from experiments.imitate import Judge
-from experiments.plant import hold_of, plant_of
+from experiments.plant import hold_of, place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.files import atomic_path
@@ -38,10 +38,13 @@ def evaluate(
     starts: int,
     seed: int,
     threads: int,
+    sim: str = "batch",
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
 
     plant: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
+    sim, device: who computes the physics, and where everything is (`npmp.sim.make_simulator`); the skill is moved there.
 
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
@@ -50,8 +53,10 @@ def evaluate(
     """
     skill.check_robot(robot)
     n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
-    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(plant=plant, num_threads=threads))
-    clip = torch.arange(n)
+    config = ImitationConfig(plant=plant, num_threads=threads)
+    env = ImitationEnv(robot, motions, n, seed=seed, config=config, sim=sim, device=device)
+    skill.to(env.device)
+    clip = torch.arange(n, device=env.device)
     result = track(skill, env, clip, env.reference.start[clip])
     clips: list[dict[str, Any]] = []
     with atomic_path(out / "rollouts.h5") as temporary, h5py.File(temporary, "w") as file:
@@ -85,9 +90,10 @@ def evaluate(
                 ("reference_foot_height", foot_heights(robot, env, reference)),
             ):
                 group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
-    judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads)
+    judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads, sim=sim, device=device)
     return {
         "robot": robot.name,
+        "sim": sim,
         "seed": seed,
         "versions": report.versions(),
         "clips": clips,
@@ -113,6 +119,8 @@ def evaluate_policy(
     robots_at_once: int,
     seed: int,
     threads: int,
+    sim: str = "batch",
+    device: str = "cpu",
 ) -> tuple[dict[str, Any], report.Walking]:
     """Walking on command for 20 s: a policy and random latents under the same commands.
 
@@ -121,7 +129,7 @@ def evaluate_policy(
     # judged under the rules it was trained with
     trained = policy.contract.training.get("settings", {}) | {"command_range": policy.contract.command_range}
     config = build(WalkingConfig, trained | {"num_threads": threads})
-    env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config)
+    env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config, sim=sim, device=device)
     trial = evaluate_walking(policy, skill, env, seconds=20.0, seed=seed + 1000)
     random = evaluate_walking(None, skill, env, seconds=20.0, seed=seed + 1000)
     figures = {"policy": trial.summary(), "random_latents": random.summary()}
@@ -150,11 +158,11 @@ def foot_heights(robot: Robot, env: ImitationEnv, qpos: np.ndarray) -> np.ndarra
     """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot."""
     from npmp.envs.state import pose_from_qpos
 
-    poses = env.kinematics(*pose_from_qpos(torch.tensor(qpos)))
+    poses = env.kinematics(*pose_from_qpos(torch.tensor(qpos).to(env.device)))
     feet = [robot.body_names.index(b) for b in robot.foot_bodies]
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)
+    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=env.device)
     centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
-    return (centers[..., 2].amin(-1) - robot.foot_radius).numpy()
+    return (centers[..., 2].amin(-1) - robot.foot_radius).cpu().numpy()
 
 
 def print_table(result: Mapping[str, Any]) -> None:
@@ -182,20 +190,21 @@ def run(config: DictConfig, run: Run) -> int:
     out, robot = run.place, robots.load(config.robot.name)
     motions = load_motions(config.data, robot, config.split)
     module = modules.find(str(config.module))
-    skill = SkillModule.load(module)
+    skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
     plant = plant_of(config.randomization, hold_of(skill, config.hold))
-    policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module)
+    policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
+    place = place_of(config, run)
     run.begin()
     result = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split} | evaluate(
-        skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads
+        skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
     )
     result["randomization"] = config.randomization.name
     walking = None
     if policy is not None:
         result["walking"], walking = evaluate_policy(
-            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, threads=run.threads
+            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, threads=run.threads, **place
         )
     with atomic_path(out / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
@@ -241,4 +250,4 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-main = verb("evaluate", run, devices=("cpu",))
+main = verb("evaluate", run)

@@ -18,7 +18,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 # What may stand without its key, as the usage line of a verb shows it.
 POSITIONAL = {
     "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]", "data": " [ACTION [TARGET]]",
-    "export": " [FILE]",
+    "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")
@@ -159,7 +159,7 @@ def overview(verbs: Sequence[str]) -> str:
         "  npmp evaluate module=runs/imitation/module data=motions.h5 out=runs/evaluation",
         "or all of it in ten minutes: npmp demo",
         "",
-        "exit codes: 0 well, 1 internal error, 2 wrong input (one line says what), 130 interrupted.",
+        "exit codes: 0 well, 1 internal error, 2 wrong input (one line says what), 130 or 143 interrupted.",
         "NPMP_DEBUG=1 shows the traceback of every error.",
     ]
     return "\n".join(lines)

@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import DictConfig
 
-from experiments import training
+from experiments import boards, training
 from experiments.common import Run, at_least, console, verb
-from experiments.plant import plant_of
+from experiments.plant import place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.envs.plant import PlantConfig
+from npmp.envs.reference import Reference
+from npmp.envs.sampling import StartSampler
 from npmp.envs.walking import command_range_from_motions
-from npmp.imitation import MOVMPOConfig, MOVMPOTrainer
+from npmp.imitation import MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.rollout import track
@@ -34,12 +36,22 @@ class Judge:
     """
 
     def __init__(
-        self, robot: Robot, motions: MotionSet, plant: PlantConfig, *, starts: int, seed: int, threads: int
+        self,
+        robot: Robot,
+        motions: MotionSet,
+        plant: PlantConfig,
+        *,
+        starts: int,
+        seed: int,
+        threads: int,
+        sim: str = "batch",
+        device: str = "cpu",
     ):
-        self.env = ImitationEnv(
-            robot, motions, starts, seed=seed, config=ImitationConfig(plant=plant, uniform_starts=1.0, num_threads=threads)
-        )
-        self.clip, self.frame = self.env.sampler.sample(starts, torch.Generator().manual_seed(seed))
+        config = ImitationConfig(plant=plant, uniform_starts=1.0, num_threads=threads)
+        self.env = ImitationEnv(robot, motions, starts, seed=seed, config=config, sim=sim, device=device)
+        # drawn on the CPU: the same starts on every device
+        sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
+        self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
         self.seed = seed
 
     def __call__(self, skill: SkillModule) -> dict[str, float]:
@@ -66,7 +78,9 @@ class Schedule(NamedTuple):
     rates: str  # keys of the learning rates
 
 
-def make_trainer(config: DictConfig, env: ImitationEnv, seed: int) -> tuple[WorldModelTrainer | MOVMPOTrainer, Schedule]:
+def make_trainer(
+    config: DictConfig, env: ImitationEnv, seed: int
+) -> tuple[WorldModelTrainer | MOVMPOTrainer | PPOTrainer, Schedule]:
     """What algo= asks for. Raises InputError for settings out of range."""
     net, horizon = build(NetConfig, config.net, at="net"), config.task.future_frames
     if config.algo.name == "mo_vmpo":
@@ -74,6 +88,11 @@ def make_trainer(config: DictConfig, env: ImitationEnv, seed: int) -> tuple[Worl
         each = env.num_envs * published.unroll
         schedule = Schedule(0, each, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
         return MOVMPOTrainer(env, net, published, seed=seed, horizon=horizon), schedule
+    if config.algo.name == "ppo":
+        yardstick = build(PPOConfig, config.algo, ignore=("name", "num_envs"), at="algo")
+        finite = ("reward", "loss_surrogate", "loss_value", "kl")
+        schedule = Schedule(0, env.num_envs * yardstick.unroll, finite, "algo.learning_rate=, algo.desired_kl=")
+        return PPOTrainer(env, net, yardstick, seed=seed, horizon=horizon), schedule
     fast = build(WorldModelConfig, config.algo, ignore=("name", "num_envs"), at="algo")
     steps = (env.num_envs * fast.warmup_steps, env.num_envs * fast.collect_steps)
     schedule = Schedule(*steps, ("model_loss", "tracking_loss", "kl"), "algo.policy_lr=, algo.model_lr=")
@@ -82,24 +101,28 @@ def make_trainer(config: DictConfig, env: ImitationEnv, seed: int) -> tuple[Worl
 
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
     """The whole run, into run.place. Returns the summary that goes into module.json."""
-    if config.algo.name not in ("world_model", "mo_vmpo"):
-        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model, mo_vmpo")
+    if config.algo.name not in ("world_model", "mo_vmpo", "ppo"):
+        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: world_model, mo_vmpo, ppo")
     if config.task.name != "imitation":
         raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
+    if config.algo.name == "ppo" and run.device != "cpu":
+        raise InputError(f"device={run.device}: algo=ppo computes on the CPU only so far; use device=cpu")
     at_least(
         config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__starts=1, algo__num_envs=1,
         task__future_frames=1,
     )  # fmt: skip
+    logger = boards.check(config.get("logger", "tensorboard"))
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot, config.get("split"))  # runs to resume may be older than a key
     plant = plant_of(config.get("randomization"), config.task.get("hold", "zero_order"))
     nominal = PlantConfig(hold=plant.hold)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
+    place = place_of(config, run)
     env = ImitationEnv(
-        robot, motions, config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant)
+        robot, motions, config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant), **place
     )
-    of_run = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads}
+    of_run: dict[str, Any] = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads, **place}
     judges = {"": Judge(robot, motions, nominal, **of_run)}
     if plant != nominal:
         judges["_randomized"] = Judge(robot, motions, plant, **of_run)
@@ -136,6 +159,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         save=lambda summary: trainer.module().save(run.place / "module", training=summary),
         finite=schedule.finite,
         rates=schedule.rates,
+        logger=logger,
     )
     return training.train(plan, run)
 
@@ -153,4 +177,4 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-main = verb("imitate", run, protect="checkpoints", devices=("cpu",))
+main = verb("imitate", run, protect="checkpoints")

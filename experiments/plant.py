@@ -1,11 +1,13 @@
-"""The `randomization` group and `hold` as the environments' `PlantConfig`."""
+"""The `randomization` group and `hold` as the environments' `PlantConfig`; `sim` and `device` as where they run."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from experiments.common import Run, one_of
 from experiments.typed import build
 from npmp.envs.plant import PlantConfig
 from npmp.skill import SkillModule
@@ -19,4 +21,19 @@ def plant_of(randomization: DictConfig | None, hold: str) -> PlantConfig:
 
 def hold_of(skill: SkillModule, given: str | None = None) -> str:
     """How setpoints are held: as given, else as the module was trained."""
-    return given or str(skill.contract.training.get("hold", "zero_order"))
+    return given or skill.hold
+
+
+def place_of(config: DictConfig, run: Run) -> dict[str, str]:
+    """`sim` and `device`, as environments take them; says so where the choice is a slow one.
+
+    Raises InputError for an unknown sim.
+    """
+    from npmp.sim import SIMULATORS
+
+    if config.get("sim") is None:  # of a run to resume that is older than the key
+        return {"sim": "batch", "device": run.device}
+    one_of(config, "sim", *SIMULATORS)
+    if config.sim == "warp" and run.device == "cpu":
+        print("npmp: sim=warp without a GPU takes tens of times as long as sim=batch", file=sys.stderr)
+    return {"sim": config.sim, "device": run.device}

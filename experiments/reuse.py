@@ -9,9 +9,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import training
+from experiments import boards, training
 from experiments.common import Run, above_zero, at_least, console, verb
-from experiments.plant import hold_of, plant_of
+from experiments.plant import hold_of, place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
@@ -55,8 +55,10 @@ class Judge:
         num_robots: int,
         seconds: float,
         seed: int,
+        sim: str = "batch",
+        device: str = "cpu",
     ):
-        self.env = WalkingEnv(robot, num_robots, motions=motions, seed=seed, config=config)
+        self.env = WalkingEnv(robot, num_robots, motions=motions, seed=seed, config=config, sim=sim, device=device)
         self.skill, self.seconds, self.seed = skill, seconds, seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
@@ -76,9 +78,10 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: vmpo")
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
     above_zero(config, "evaluation.seconds")
+    logger = boards.check(config.get("logger", "tensorboard"))
     robot = robots.load(config.robot.name)
     folder = modules.find(str(config.module))
-    skill = SkillModule.load(folder).requires_grad_(False)
+    skill = SkillModule.load(folder, run.device).requires_grad_(False)
     skill.check_robot(robot)
     motions = None if config.data is None else load_motions(config.data, robot)
     task = {k: v for k, v in config.task.items() if k not in ("name", "command_range")}
@@ -88,10 +91,11 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         at="task",
     )
     walking = dataclasses.replace(walking, plant=plant_of(config.get("randomization"), hold_of(skill)))
-    env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking)
+    place = place_of(config, run)
+    env = WalkingEnv(robot, config.algo.num_envs, motions=motions, seed=run.seed, config=walking, **place)
     trial = config.evaluation
     judge = Judge(
-        robot, motions, walking, skill, num_robots=trial.robots, seconds=trial.seconds, seed=run.seed + 1000
+        robot, motions, walking, skill, num_robots=trial.robots, seconds=trial.seconds, seed=run.seed + 1000, **place
     )
     policy = HighLevelPolicy.for_skill(
         skill,
@@ -135,6 +139,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
         save=lambda summary: policy.save(run.place / "policy", training=summary),
         finite=("reward", "velocity_error", "kl"),
         rates="algo.learner.learning_rate=",
+        logger=logger,
         belongs_to=policy.contract.module_sha256,
     )
     return training.train(plan, run)
@@ -154,4 +159,4 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-main = verb("reuse", run, protect="checkpoints", devices=("cpu",))
+main = verb("reuse", run, protect="checkpoints")

@@ -31,9 +31,22 @@ _QUAT_PRODUCTS[0, 3, 1] = _QUAT_PRODUCTS[0, 2, 6] = _QUAT_PRODUCTS[0, 1, 5] = -2
 _QUAT_PRODUCTS = _QUAT_PRODUCTS.reshape(16, 9)
 
 
+_placed: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
+
+
+def _like(constant: Tensor, x: Tensor) -> Tensor:
+    """A constant of this module on the device and of the type of x; copied there once, since a GPU waits for copies."""
+    if constant.device == x.device and constant.dtype == x.dtype:
+        return constant
+    key = (id(constant), x.device, x.dtype)
+    if key not in _placed:
+        _placed[key] = constant.to(x)
+    return _placed[key]
+
+
 def skew(w: Tensor) -> Tensor:
     """The matrix K of the cross product, `K @ v = w x v`. w (..., 3) -> (..., 3, 3)."""
-    return (w @ _GENERATORS.to(w)).unflatten(-1, (3, 3))
+    return (w @ _like(_GENERATORS, w)).unflatten(-1, (3, 3))
 
 
 def exp_so3(w: Tensor) -> Tensor:
@@ -55,7 +68,7 @@ def log_so3(rotation: Tensor) -> Tensor:
     Meant for the rotation of one control step. Within a milliradian of half a turn the axis is lost; the result stays finite.
     """
     # the axis times the sine of the angle, and one plus twice its cosine, in one product
-    projected = rotation.flatten(-2) @ _ANTISYMMETRIC_AND_TRACE.to(rotation)
+    projected = rotation.flatten(-2) @ _like(_ANTISYMMETRIC_AND_TRACE, rotation)
     antisymmetric = projected[..., :3]
     sine = torch.linalg.vector_norm(antisymmetric, dim=-1)
     cosine = 0.5 * (projected[..., 3] - 1.0)
@@ -79,7 +92,7 @@ def matrix_from_quat(q: Tensor) -> Tensor:
     """Rotation matrices of unit quaternions (w, x, y, z). (..., 4) -> (..., 3, 3)."""
     products = (q.unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2)
     identity = torch.eye(3, dtype=q.dtype, device=q.device)
-    return identity + (products @ _QUAT_PRODUCTS.to(q)).unflatten(-1, (3, 3))
+    return identity + (products @ _like(_QUAT_PRODUCTS, q)).unflatten(-1, (3, 3))
 
 
 def yaw_of(rotation: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ class Tracking(NamedTuple):
     qpos: Tensor  # (T + 1, n, nq) float64, including the start
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
+    latents: Tensor  # (T, n, d) what the decoder was given
 
     @property
     def fraction(self) -> Tensor:
@@ -32,18 +33,21 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     """Start every robot of the environment at a frame and follow the reference with mean latents and actions.
 
     Args:
-      clip, frame: (num_envs,) clip index and global start frame.
+      clip, frame: (num_envs,) clip index and global start frame, on any device.
 
-    Returns: the episodes, each until eq. 2's corridor is left or its clip ends.
+    Skill and environment are on one device.
+
+    Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
     """
     features = ReferenceFeatures(env.robot, env.reference, skill.contract.context_horizon)
+    clip, frame = clip.to(env.device), frame.to(env.device)
     env.reset(clip=clip, frame=frame)
     remaining = env.last_frame - frame
-    z = torch.zeros(env.num_envs, skill.latent_dim)
+    z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
     memory = skill.initial_state(env.num_envs)
-    alive = torch.ones(env.num_envs, dtype=torch.bool)
-    steps = torch.zeros(env.num_envs, dtype=torch.long)
-    qpos, frames, errors = [env.sim.qpos.clone()], [env.frame.clone()], []
+    alive = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    steps = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
+    qpos, frames, errors, latents = [env.sim.qpos.clone()], [env.frame.clone()], [], []
     for _ in range(int(remaining.max())):
         state = env.state
         mu, _ = skill.encode(encoder_context(features, state, env.frame, env.last_frame, env.home), z)
@@ -56,6 +60,9 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
         qpos.append(env.sim.qpos.clone())
         frames.append(env.frame.clone())
         errors.append(step.error)
+        latents.append(z)
         if not alive.any():
             break
-    return Tracking(steps, remaining, torch.stack(qpos), torch.stack(frames), torch.stack(errors))
+    courses = (torch.stack(course) for course in (qpos, frames, errors, latents))
+    whole = Tracking(steps, remaining, *courses)
+    return Tracking(*(part.cpu() for part in whole))._replace(qpos=whole.qpos.to("cpu", torch.float64))

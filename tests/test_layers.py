@@ -37,7 +37,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
     "npmp.modules": ("mocap_data",),
-    "npmp.wander": ("npmp.nets", "npmp.envs", "npmp.skill"),
+    "npmp.reading": (
+        *("mocap_data", "npmp.robots", "npmp.nets", "npmp.envs", "npmp.modules", "npmp.rollout", "npmp.skill", "npmp.artifact"),
+    ),
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),

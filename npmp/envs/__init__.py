@@ -9,6 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, read_motions
 from npmp import robots
@@ -29,6 +31,7 @@ def make(
     num_envs: int = 256,
     seed: int = 0,
     device: str = "cpu",
+    sim: str = "batch",
     **options: Any,
 ) -> ImitationEnv | WalkingEnv:
     """An environment by its task's name.
@@ -38,15 +41,15 @@ def make(
       robot: a robot or its name.
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.
-      device: where; only "cpu" so far.
+      device: where all tensors are, e.g. "cpu" or "cuda".
+      sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on the device.
       options: fields of `ImitationConfig` or `WalkingConfig`.
 
-    Raises: InputError for an unknown task, robot, option or device, and for a dataset of another robot.
+    Raises: InputError for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
     """
     if task not in TASKS:
         raise InputError(f"no task '{task}'; there are: {', '.join(TASKS)}")
-    if str(device) != "cpu":
-        raise InputError(f"device={device}: environments run on the CPU only so far; use device='cpu'")
+    _check_device(str(device))
     if num_envs < 1:
         raise InputError(f"num_envs must be at least 1, got {num_envs}")
     if not isinstance(robot, Robot):
@@ -61,10 +64,20 @@ def make(
     except (TypeError, ValueError) as error:
         raise InputError(f"task '{task}': {error}") from error
     if isinstance(config, WalkingConfig):
-        return WalkingEnv(robot, num_envs, motions=motions, seed=seed, config=config)
+        return WalkingEnv(robot, num_envs, motions=motions, seed=seed, config=config, sim=sim, device=device)
     if motions is None:
         raise InputError("task 'imitation' needs data: the motion dataset to imitate")
-    return ImitationEnv(robot, motions, num_envs, seed=seed, config=config)
+    return ImitationEnv(robot, motions, num_envs, seed=seed, config=config, sim=sim, device=device)
+
+
+def _check_device(device: str) -> None:
+    try:
+        asked = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"no device '{device}'; there are: cpu, cuda, cuda:N") from None
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked.type == "cuda" and (asked.index or 0) >= found:
+        raise InputError(f"device={device}: torch sees {found or 'no'} CUDA devices here; use device='cpu'")
 
 
 def load_motions(path: str | Path, robot: Robot, split: str | None = None) -> MotionSet:

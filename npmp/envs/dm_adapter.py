@@ -17,7 +17,7 @@ from mocap_data.errors import InputError
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception, proprioception_layout
 from npmp.envs.imitation import ImitationEnv
 from npmp.envs.walking import WalkingEnv
-from npmp.sim import flat_scene
+from npmp.sim import BatchSim, flat_scene
 
 
 class DmControlAdapter(dm_env.Environment):
@@ -38,10 +38,12 @@ class DmControlAdapter(dm_env.Environment):
         Args:
           horizon: reference frames that the context of imitation looks ahead.
 
-        Raises: InputError when it simulates more than one robot.
+        Raises: InputError when it simulates more than one robot, or not with sim="batch" on the CPU.
         """
         if env.num_envs != 1:
             raise InputError(f"dm_env knows single environments: expected num_envs=1, got {env.num_envs}")
+        if not isinstance(env.sim, BatchSim):
+            raise InputError('dm_env\'s physics mirrors MuJoCo\'s on the CPU: expected sim="batch", device="cpu"')
         self._env = env
         self._layout = proprioception_layout(env.num_actions)
         self._features = (

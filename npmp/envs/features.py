@@ -74,6 +74,7 @@ class ReferenceFeatures(nn.Module):
 
     _vectors: Tensor
     _joints: Tensor
+    _is_point: Tensor
 
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()
@@ -81,24 +82,37 @@ class ReferenceFeatures(nn.Module):
         knees = [robot.body_names[i] for i in _parents_of(robot, robot.foot_bodies)]
         points = [robot.body_names.index(b) for b in (robot.body_names[0], *knees, *robot.foot_bodies)]
         f = reference.frames
-        self.num_points = len(points)
         axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
         vectors = torch.cat((f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1)
         self.register_buffer("_vectors", vectors, persistent=False)
         self.register_buffer("_joints", f.joint_pos, persistent=False)
+        # 1 for points, which are relative to the root, 0 for directions
+        is_point = (torch.arange(vectors.shape[1]) < len(points)).to(vectors)
+        self.register_buffer("_is_point", is_point.unsqueeze(-1), persistent=False)
         self.size = horizon * (3 * vectors.shape[1] + f.joint_pos.shape[1])
+
+    def coming(self, frame: Tensor, last_frame: Tensor, steps: int = 1) -> tuple[Tensor, Tensor]:
+        """The reference frames that robots look ahead to during so many control steps, gathered once.
+
+        frame and last_frame (n,) global indices of the current and of the clip's last frame. Returns: vectors
+        (steps - 1 + horizon, n, points and axes, 3), world, and joint angles (steps - 1 + horizon, n, nu); step k sees
+        those from k to k + horizon.
+        """
+        ahead = torch.arange(1, self.horizon + steps, device=frame.device).unsqueeze(-1)
+        ahead = torch.minimum(frame + ahead, last_frame)
+        return self._vectors[ahead], self._joints[ahead]
+
+    def relative(self, state: RobotState, vectors: Tensor, joints: Tensor) -> Tensor:
+        """The features, (n, size), from a step's frames of `coming`: (horizon, n, ...)."""
+        origin = state.root_pos[:, None, None] * self._is_point
+        vectors = vectors.transpose(0, 1) - origin
+        local = vectors.flatten(1, 2) @ state.root_rot  # rows times R: world to root frame
+        angles = joints.transpose(0, 1) - state.joint_pos.unsqueeze(1)
+        return torch.cat((local.flatten(1), angles.flatten(1)), -1)
 
     def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
         """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's last frame -> (n, size)."""
-        ahead = frame.unsqueeze(-1) + torch.arange(1, self.horizon + 1, device=frame.device)
-        ahead = torch.minimum(ahead, last_frame.unsqueeze(-1))
-        vectors = self._vectors[ahead]  # (n, horizon, points and axes, 3)
-        origin = torch.zeros_like(vectors[:, :1, :, :])
-        origin[..., : self.num_points, :] = 1.0
-        vectors = vectors - origin * state.root_pos[:, None, None]
-        local = vectors.flatten(1, 2) @ state.root_rot  # rows times R: world to root frame
-        joints = self._joints[ahead] - state.joint_pos.unsqueeze(1)
-        return torch.cat((local.flatten(1), joints.flatten(1)), -1)
+        return self.relative(state, *self.coming(frame, last_frame))
 
 
 def _parents_of(robot: Robot, bodies: tuple[str, ...]) -> list[int]:

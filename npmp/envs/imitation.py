@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,28 +57,41 @@ class ImitationEnv(PlantEnv):
     objectives = rew.REWARD_TERMS
 
     def __init__(
-        self, robot: Robot, motions: MotionSet, num_envs: int, *, seed: int = 0, config: ImitationConfig | None = None
+        self,
+        robot: Robot,
+        motions: MotionSet,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        config: ImitationConfig | None = None,
+        sim: str = "batch",
+        device: torch.device | str = "cpu",
     ):
         """Build the simulations, each reset to a random frame.
+
+        sim: "batch" or "warp" (`npmp.sim.make_simulator`). device: where all tensors are, those that go in included.
+
+        The same seed gives the same bits with sim="batch" on the CPU only.
 
         Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
         """
         self.robot = robot
         self.config = config or ImitationConfig()
-        self.reference = Reference(robot, motions)
+        self.reference = Reference(robot, motions, device)
         self.plant = Plant(
-            robot, flat_scene(robot), num_envs, self.config.plant, num_threads=self.config.num_threads
-        )
-        self.kinematics = Kinematics(robot.model())
+            robot, flat_scene(robot), num_envs, self.config.plant,
+            num_threads=self.config.num_threads, sim=sim, device=device,
+        )  # fmt: skip
+        self.kinematics = Kinematics(robot.model()).to(self.device)
         self.sampler = StartSampler(
             self.reference, tail=self.config.start_tail, uniform_share=self.config.uniform_starts
         )
-        self.generator = torch.Generator().manual_seed(seed)
-        self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
-        self._appendages = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
-        self.clip = torch.zeros(num_envs, dtype=torch.long)
-        self.frame = torch.zeros(num_envs, dtype=torch.long)
-        self.last_frame = torch.zeros(num_envs, dtype=torch.long)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).to(self.device)
+        self._appendages = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies], device=self.device)
+        self.clip, self.frame, self.last_frame = (
+            torch.zeros(num_envs, dtype=torch.long, device=self.device) for _ in range(3)
+        )
         self.reset()
 
     @serial_if_small()
@@ -91,7 +104,7 @@ class ImitationEnv(PlantEnv):
 
         Returns: the state of all robots.
         """
-        ids = torch.arange(self.num_envs) if mask is None else torch.nonzero(mask).squeeze(-1)
+        ids = torch.arange(self.num_envs, device=self.device) if mask is None else torch.nonzero(mask).squeeze(-1)
         if len(ids) == 0:
             return self.state
         if clip is None or frame is None:
@@ -126,7 +139,7 @@ class ImitationEnv(PlantEnv):
             root_pos=self.state.root_pos.index_copy(0, ids, position),
             root_rot=self.state.root_rot.index_copy(0, ids, rotation),
         )
-        half = 0.5 * geometry.yaw_of(turn).to(torch.float64)
+        half = 0.5 * geometry.yaw_of(turn).to(self.sim.qpos)
         qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
         w, x, y, z = qpos[:, 3:7].unbind(-1)
         cosine, sine = torch.cos(half), torch.sin(half)
@@ -134,8 +147,8 @@ class ImitationEnv(PlantEnv):
             (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w), -1
         )
         qpos[:, :2] = position[:, :2].to(qpos)
-        qvel[:, :3] = geometry.to_world(turn.to(torch.float64), qvel[:, :3])  # the angular part is in the root frame
-        self.sim.qpos[ids], self.sim.qvel[ids] = qpos, qvel
+        qvel[:, :3] = geometry.to_world(turn.to(qvel), qvel[:, :3])  # the angular part is in the root frame
+        self.sim.move(ids, qpos, qvel)
 
     @serial_if_small()
     def step(self, action: Tensor, free: Tensor | None = None) -> EnvStep:
@@ -146,6 +159,7 @@ class ImitationEnv(PlantEnv):
           free: (n,) bool, robots that do not track now: they fail when they fall, not by eq. 2, and have no end of clip.
         """
         setpoint = self.plant.step(action, self.generator)
+        self.plant.note_broken(self.whereabouts)
         state = self.state
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         reference = self.reference.at(self.frame)
@@ -154,7 +168,7 @@ class ImitationEnv(PlantEnv):
         error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
         terms = rew.rewards(state, poses, reference, error, self._appendages, c)
         # a diverged simulation is a failure, not a crash; the simulator takes controls that are not finite for zero
-        finite = torch.isfinite(error + setpoint.sum(-1))
+        finite = torch.isfinite(error + setpoint.sum(-1)) & ~self.plant.broken
         lost, ended = error > c.termination_threshold, self.frame >= self.last_frame
         if free is None:
             self.sampler.record(self.frame, lost | ~finite)
@@ -165,10 +179,10 @@ class ImitationEnv(PlantEnv):
         truncated = ended & ~terminated
         return EnvStep(state, terms, terminated, truncated, error)
 
-    def fallen(self, state: RobotState) -> Tensor:
-        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
-        low = state.root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
-        return low | (state.root_rot[..., 2, 2] < 0.5)
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """The clip that robot i tracks, and the frame of it."""
+        clip = int(self.clip[i])
+        return {"clip": self.reference.names[clip], "frame": int(self.frame[i] - self.reference.start[clip])}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
@@ -183,7 +197,7 @@ class ImitationEnv(PlantEnv):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit."""
         self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
-        self.clip, self.frame = state["clip"].clone(), state["frame"].clone()
+        self.clip, self.frame = (state[name].to(self.device, copy=True) for name in ("clip", "frame"))
         self.last_frame = self.reference.last_frame(self.clip)
         self.generator.set_state(state["rng"])
         self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})

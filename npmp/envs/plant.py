@@ -6,7 +6,9 @@ observation is here, so that it is the same in imitation and reuse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import mujoco
 import torch
@@ -15,10 +17,13 @@ from torch import Tensor
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
 from npmp.robots import Robot
-from npmp.sim import BatchSim
+from npmp.sim import Simulator, make_simulator
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
 
 HOLDS = ("zero_order", "first_order")
+
+# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations do not.
+_TOO_FAST = 1e3
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,35 @@ class Plant:
     """
 
     def __init__(
-        self, robot: Robot, model: mujoco.MjModel, num_envs: int, config: PlantConfig, *, num_threads: int = 0
+        self,
+        robot: Robot,
+        model: mujoco.MjModel,
+        num_envs: int,
+        config: PlantConfig,
+        *,
+        num_threads: int = 0,
+        sim: str = "batch",
+        device: torch.device | str = "cpu",
     ):
-        """All simulations in the model's default state; `place` them before use."""
+        """All simulations in the model's default state; `place` them before use.
+
+        sim, device: as `npmp.sim.make_simulator`; all tensors are on the device. Raises: InputError as it does.
+        """
         self.robot, self.config, self.num_envs = robot, config, num_envs
+        self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32)
-        self.sim = BatchSim(model, num_envs, control_rate_hz=robot.control_rate_hz, num_threads=num_threads)
+        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32, device=self.device)
+        self.sim: Simulator = make_simulator(
+            sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads
+        )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
         self.pusher = Pusher(self.sim, model.body(robot.body_names[0]).id, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
-        self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home)))
-        self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width)
-        self._everyone = torch.arange(num_envs)
+        self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home), device=self.device))
+        self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
+        self.broken = torch.zeros(num_envs, dtype=torch.bool, device=self.device)  # whose simulation broke down in the last step
+        self.breakdowns: list[dict[str, Any]] = []  # what was known of each, until somebody takes them
+        self._everyone = torch.arange(num_envs, device=self.device)
 
     @property
     def physics_size(self) -> int:
@@ -103,13 +124,30 @@ class Plant:
         return self.home + action if offset is None else self.home + action - offset
 
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
-        """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is `state`."""
-        setpoint = self.setpoint(action)
-        self.sim.step(setpoint, self.state.setpoint if self.config.hold == "first_order" else None)
-        self.state = arrive(self.state, *pose_from_qpos(self.sim.qpos), setpoint, self.dt)
+        """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is `state`.
+
+        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers that are none. Such a robot
+        must be placed anew.
+        """
+        before, setpoint = self.state, self.setpoint(action)
+        self.sim.step(setpoint, before.setpoint if self.config.hold == "first_order" else None)
+        # a copy: the simulator's own numbers change with the next step, the state does not
+        qpos = self.sim.qpos.to(torch.float32, copy=True)
+        after = arrive(before, *pose_from_qpos(qpos), setpoint, self.dt)
+        speed = torch.cat((after.root_vel, after.root_ang, after.joint_vel), -1).abs().amax(-1)
+        self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
+        self.state = before.where(self.broken, after) if self.broken.any() else after
         self.history = self.sensing.remember(self.history, self.sensing.exact(self.state, self.joint_offset))
         self.pusher.advance(self._everyone, False, generator)
         return setpoint
+
+    def note_broken(self, whereabouts: Callable[[int], dict[str, Any]]) -> None:
+        """Add what led to each breakdown of the last step to `breakdowns`; whereabouts: what the task knows of a robot."""
+        for i in torch.nonzero(self.broken).squeeze(-1).tolist():
+            reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
+            known = {"robot": i, "reason": reason, **whereabouts(i), "physics": self.randomizer.drawn(i)}
+            push = self.pusher.force[i].tolist()
+            self.breakdowns.append(known | {"push_n": push, "state_before": self.state.pack()[i].tolist()})
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
@@ -123,13 +161,13 @@ class Plant:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit."""
+        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to the bit."""
         if self.randomizer.size:
-            self.randomizer.set(self._everyone, state["unit"])
+            self.randomizer.set(self._everyone, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
-        self.state = RobotState.unpack(state["state"].clone())
-        self.history = state["history"].clone()
-        self.pusher.force, self.pusher.left = state["push"].clone(), state["push_left"].clone()
+        kept = {name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"}
+        self.state, self.history = RobotState.unpack(kept["state"]), kept["history"]
+        self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
 class PlantEnv:
@@ -139,9 +177,14 @@ class PlantEnv:
     generator: torch.Generator
 
     @property
-    def sim(self) -> BatchSim:
+    def sim(self) -> Simulator:
         """The simulations."""
         return self.plant.sim
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return self.plant.device
 
     @property
     def state(self) -> RobotState:
@@ -175,3 +218,8 @@ class PlantEnv:
     def observe(self) -> Tensor:
         """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay anew."""
         return self.plant.observe(self.generator)
+
+    def fallen(self, state: RobotState) -> Tensor:
+        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
+        low = state.root_pos[..., 2] < 0.5 * float(self.plant.robot.home_qpos[2])
+        return low | (state.root_rot[..., 2, 2] < 0.5)

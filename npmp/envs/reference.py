@@ -37,8 +37,10 @@ class Reference:
     Frame indices are global: clip c's frames are `start[c] ... start[c] + length[c] - 1`.
     """
 
-    def __init__(self, robot: Robot, motions: MotionSet):
-        """Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate,
+    def __init__(self, robot: Robot, motions: MotionSet, device: torch.device | str = "cpu"):
+        """device: where the table is.
+
+        Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate,
         or when no clip has a sampling weight above 0.
         """
         if not motions.motions:
@@ -54,14 +56,16 @@ class Reference:
         if not any(m.weight > 0.0 for m in motions.motions):
             raise InputError("every clip has the sampling weight 0")
         self.names = tuple(m.name for m in motions.motions)
-        self.length = torch.tensor([len(m.qpos) for m in motions.motions])
-        self.weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)  # (clips,) per frame
-        self.start = torch.cat((torch.zeros(1, dtype=torch.long), self.length.cumsum(0)[:-1]))
+        length = torch.tensor([len(m.qpos) for m in motions.motions])
+        start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
+        weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)
+        self.length, self.start = length.to(device), start.to(device)  # (clips,)
+        self.weight = weight.to(device)  # (clips,) per frame
         self.dt = 1.0 / robot.control_rate_hz
         qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
         pos, rot, joints = pose_from_qpos(qpos)
         previous = torch.arange(len(qpos)) - 1
-        previous[self.start] = self.start  # a clip's first frame takes the velocity of its second
+        previous[start] = start  # a clip's first frame takes the velocity of its second
         following = previous + 1
         turn = geometry.log_so3(rot[previous].transpose(-1, -2) @ rot[following])
         kinematics = Kinematics(robot.model())
@@ -81,7 +85,7 @@ class Reference:
         )
         # one row per frame, so that whoever asks for some frames gathers once, not once a field
         self._shapes = [f.shape[1:] for f in frames]
-        self._table = torch.cat([f.flatten(1) for f in frames], -1)
+        self._table = torch.cat([f.flatten(1) for f in frames], -1).to(device)
 
     @property
     def frames(self) -> ReferenceFrames:

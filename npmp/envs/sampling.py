@@ -23,6 +23,7 @@ class StartSampler:
         uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the failure weighting off.
         """
         self.uniform_share = uniform_share
+        device = reference.start.device
         segment_of_frame = torch.zeros(reference.num_frames, dtype=torch.long)
         allowed = torch.zeros(reference.num_frames, dtype=torch.bool)
         count = 0
@@ -31,15 +32,19 @@ class StartSampler:
             segment_of_frame[start : start + length] = count + local
             allowed[start : start + max(1, length - tail)] = True
             count += int(local[-1]) + 1
-        self._segment_of_frame = segment_of_frame
-        self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length)), reference.length)
-        self._frames = torch.nonzero(allowed).squeeze(-1)
+        self._segment_of_frame = segment_of_frame.to(device)
+        self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length), device=device), reference.length)
+        self._frames = torch.nonzero(allowed).squeeze(-1).to(device)
         weight = reference.weight[self._clip_of_frame[self._frames]]
-        # None: all the same. Then draws are whole numbers, the cheaper way.
-        self._weight = None if bool((weight == weight[0]).all()) else weight.to(torch.float32)
+        self._even = bool((weight == weight[0]).all())  # then draws are whole numbers, the cheaper way
         self._cumulative = weight.cumsum(0)
-        self._failures = torch.zeros(count)
-        self._visits = torch.zeros(count)
+        # of every segment, which is within one clip: its allowed frames, which follow one another, and their weight in all
+        owner = self._segment_of_frame[self._frames]
+        self._allowed = torch.bincount(owner, minlength=count)
+        self._first = self._frames[(self._allowed.cumsum(0) - self._allowed).clamp(max=len(self._frames) - 1)]
+        self._mass = torch.zeros(count, dtype=torch.float64, device=device).index_add_(0, owner, weight.double()).float()
+        self._failures = torch.zeros(count, device=device)
+        self._visits = torch.zeros(count, device=device)
 
     def record(self, frame: Tensor, failed: Tensor) -> None:
         """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some thousand calls."""
@@ -54,18 +59,20 @@ class StartSampler:
         uniform = self._frames[self._draw(n, generator)]
         # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail nor to succeed
         rate = (self._failures + 0.05) / (self._visits + 1.0)
-        weights = rate[self._segment_of_frame[self._frames]]
-        if self._weight is not None:
-            weights = weights * self._weight
-        weighted = self._frames[torch.multinomial(weights, n, replacement=True, generator=generator)]
-        frame = torch.where(torch.rand(n, generator=generator) < self.uniform_share, uniform, weighted)
+        # segments first, then one of their frames: as drawing among all frames, of which there are many more
+        segment = torch.multinomial(rate * self._mass, n, replacement=True, generator=generator)
+        place = torch.rand(n, generator=generator, device=uniform.device) * self._allowed[segment]
+        weighted = self._first[segment] + place.long().clamp(max=self._allowed[segment] - 1)
+        drawn = torch.rand(n, generator=generator, device=uniform.device)
+        frame = torch.where(drawn < self.uniform_share, uniform, weighted)
         return self._clip_of_frame[frame], frame
 
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:
         """Places (n,) among the allowed frames, by the clips' weights alone."""
-        if self._weight is None:
-            return torch.randint(len(self._frames), (n,), generator=generator)
-        share = torch.rand(n, generator=generator, dtype=torch.float64) * self._cumulative[-1]
+        device = self._frames.device
+        if self._even:
+            return torch.randint(len(self._frames), (n,), generator=generator, device=device)
+        share = torch.rand(n, generator=generator, dtype=torch.float64, device=device) * self._cumulative[-1]
         return torch.searchsorted(self._cumulative, share, right=True).clamp_(max=len(self._frames) - 1)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,13 @@ class SensorConfig:
             raise ValueError(f"gyro_noise must be three numbers, got {list(self.gyro_noise)}")
 
 
+class SensorDraws(NamedTuple):
+    """Random numbers of one observation, batch shape (...)."""
+
+    delay: Tensor  # (..., 1) uniform in [0, 1); (..., 0) where nothing is delayed
+    noise: Tensor  # (..., o) standard normal; (..., 0) where nothing is noisy
+
+
 class Sensing:
     """A robot's senses as functions of its recent exact observations, `history` (n, H + 1, o), the latest first.
 
@@ -62,8 +70,8 @@ class Sensing:
                 torch.full((3,), config.accelerometer_noise / GRAVITY),
                 torch.full((3,), config.up_noise),
             )
-        )
-        self._delayed = torch.ones(2 * nu + 9, dtype=torch.bool)
+        ).to(home)
+        self._delayed = torch.ones(2 * nu + 9, dtype=torch.bool, device=home.device)
         self._delayed[nu : 2 * nu] = False
 
     @property
@@ -89,16 +97,32 @@ class Sensing:
         """The history one control step on."""
         return torch.cat((exact.unsqueeze(-2), history[..., :-1, :]), -2)
 
-    def read(self, history: Tensor, generator: torch.Generator) -> Tensor:
-        """What the decoder is shown: (n, o), delayed and noisy."""
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorDraws:
+        """The random numbers of observations of a batch shape, in the order in which `read` takes them."""
+        device = self.noise.device
+        nothing = torch.empty(*shape, 0, device=device)
+        delay = torch.rand((*shape, 1), generator=generator, device=device) if self.reach else nothing
+        noise = torch.randn((*shape, self.width), generator=generator, device=device) if self.noisy else nothing
+        return SensorDraws(delay, noise)
+
+    def shown(self, history: Tensor, draws: SensorDraws) -> Tensor:
+        """What the decoder is shown: (n, o), delayed and noisy by the given draws."""
         seen = history[..., 0, :]
         if self.reach:
             low, high = self.config.delay_s
-            steps = (low + (high - low) * torch.rand((len(history), 1), generator=generator)) / self.dt
-            lag = steps.floor().clamp(max=self.reach - 1)
-            index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
-            newer, older = history.gather(1, index).squeeze(1), history.gather(1, index + 1).squeeze(1)
-            seen = torch.where(self._delayed, torch.lerp(newer, older, steps - lag), seen)
+            steps = (low + (high - low) * draws.delay) / self.dt
+            if self.reach == 1:
+                between = torch.lerp(seen, history[..., 1, :], steps)
+            else:
+                lag = steps.floor().clamp(max=self.reach - 1)
+                index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
+                newer, older = history.gather(1, index).squeeze(1), history.gather(1, index + 1).squeeze(1)
+                between = torch.lerp(newer, older, steps - lag)
+            seen = torch.where(self._delayed, between, seen)
         if self.noisy:
-            seen = seen + self.noise * torch.randn(seen.shape, generator=generator)
+            seen = seen + self.noise * draws.noise
         return seen
+
+    def read(self, history: Tensor, generator: torch.Generator) -> Tensor:
+        """What the decoder is shown: (n, o), delayed and noisy."""
+        return self.shown(history, self.draw((len(history),), generator))

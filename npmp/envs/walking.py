@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -110,18 +111,21 @@ def changed_command(command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_ra
 
 def draw_command(command: Tensor, config: WalkingConfig, generator: torch.Generator, *, change: float | None = None) -> Tensor:
     """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's start."""
-    bounds = torch.tensor(config.command_range)
-    uniform = torch.rand((3, *command.shape), generator=generator)
+    bounds = torch.tensor(config.command_range, device=command.device)
+    uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = bounds[:, 0] + uniform[0] * (bounds[:, 1] - bounds[:, 0])
     w = uniform[1] < (config.command_change if change is None else change)
-    z = uniform[2] < torch.tensor(config.command_nonzero)
+    z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
     return changed_command(command, y, w, z, config.command_range)
 
 
 def command_schedule(config: WalkingConfig, num_envs: int, steps: int, dt: float, generator: torch.Generator) -> Tensor:
-    """Commands for whole trials, (steps, num_envs, 3): the process with all changes at whole periods from the start."""
+    """Commands for whole trials, (steps, num_envs, 3): the process with all changes at whole periods from the start.
+
+    They are on the generator's device.
+    """
     period = max(1, round(config.command_period_s / dt))
-    command = draw_command(torch.zeros(num_envs, 3), config, generator, change=1.0)
+    command = draw_command(torch.zeros(num_envs, 3, device=generator.device), config, generator, change=1.0)
     rows = []
     for t in range(steps):
         if t and t % period == 0:
@@ -155,8 +159,7 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
 # --- the environment ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Starts:
+class _Starts(NamedTuple):
     """Moments an episode may start from; row 0 is the home pose at rest."""
 
     qpos: Tensor  # (S, nq) float64
@@ -186,28 +189,34 @@ class WalkingEnv(PlantEnv):
         motions: MotionSet | None = None,
         seed: int = 0,
         config: WalkingConfig | None = None,
+        sim: str = "batch",
+        device: torch.device | str = "cpu",
     ):
         """Build the simulations, each reset, at random moments of their episodes so that they do not end together.
 
         Args:
           motions: reference motions to start from; without them every episode starts from the home pose.
+          sim: "batch" or "warp" (`npmp.sim.make_simulator`). The same seed gives the same bits with "batch" on the CPU only.
+          device: where all tensors are, those that go in included.
 
         Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
         """
         self.robot = robot
         self.config = config or WalkingConfig()
         model = flat_scene(robot, contact_sensors=True)
-        self.plant = Plant(robot, model, num_envs, self.config.plant, num_threads=self.config.num_threads)
+        self.plant = Plant(
+            robot, model, num_envs, self.config.plant, num_threads=self.config.num_threads, sim=sim, device=device
+        )
         self._contacts = [b for b in robot.body_names if b not in robot.foot_bodies]
-        self.generator = torch.Generator().manual_seed(seed)
-        self._starts = _start_table(robot, motions)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self._starts = _Starts(*(values.to(self.device) for values in _start_table(robot, motions)))
         self._episode_steps = max(1, round(self.config.episode_s / self.dt))
         self._command_steps = max(1, round(self.config.command_period_s / self.dt))
-        self.command = torch.zeros(num_envs, 3)
-        self.age = torch.zeros(num_envs, dtype=torch.long)  # control steps since the episode's start
-        self.command_left = torch.zeros(num_envs, dtype=torch.long)  # control steps to the next change of the command
+        self.command = torch.zeros(num_envs, 3, device=self.device)
+        self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)  # control steps since the episode's start
+        self.command_left = torch.zeros_like(self.age)  # control steps to the next change of the command
         self.reset()
-        self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator)
+        self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator, device=self.device)
 
     def reset(self, mask: Tensor | None = None) -> RobotState:
         """Start new episodes, from the home pose or on the reference, feet on the floor, with new commands.
@@ -217,18 +226,19 @@ class WalkingEnv(PlantEnv):
 
         Returns: the state of all robots.
         """
-        ids = torch.arange(self.num_envs) if mask is None else torch.nonzero(mask).squeeze(-1)
+        device = self.device
+        ids = torch.arange(self.num_envs, device=device) if mask is None else torch.nonzero(mask).squeeze(-1)
         if len(ids) == 0:
             return self.state
-        row = torch.zeros(len(ids), dtype=torch.long)
+        row = torch.zeros_like(ids)
         if len(self._starts.qpos) > 1:
-            drawn = torch.randint(1, len(self._starts.qpos), (len(ids),), generator=self.generator)
-            on_reference = torch.rand(len(ids), generator=self.generator) < self.config.reference_starts
+            drawn = torch.randint(1, len(self._starts.qpos), (len(ids),), generator=self.generator, device=device)
+            on_reference = torch.rand(len(ids), generator=self.generator, device=device) < self.config.reference_starts
             row = torch.where(on_reference, drawn, row)
         fresh = RobotState.unpack(self._starts.state[row])
         self.plant.place(ids, self._starts.qpos[row], self._starts.qvel[row], fresh, self.generator)
-        command = draw_command(torch.zeros(len(ids), 3), self.config, self.generator, change=1.0)
-        left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=self.generator)
+        command = draw_command(torch.zeros(len(ids), 3, device=device), self.config, self.generator, change=1.0)
+        left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=self.generator, device=device)
         self.command = self.command.index_copy(0, ids, command)
         self.command_left = self.command_left.index_copy(0, ids, left)
         self.age = self.age.index_fill(0, ids, 0)
@@ -237,16 +247,22 @@ class WalkingEnv(PlantEnv):
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.plant.step(action, self.generator)
+        self.plant.note_broken(self.whereabouts)
         state = self.state
         velocity = heading_velocity(state)
         error = velocity_error(velocity, self.command)
         reward = velocity_reward(velocity, self.command, self.config.phi)
-        finite = torch.isfinite(state.pack()).all(-1)  # a diverged simulation is a failure, not a crash
+        # a diverged simulation is a failure, not a crash
+        finite = torch.isfinite(state.pack()).all(-1) & ~self.plant.broken
         terminated = tilted(state, self.config.tilt_limit_deg) | self.touching() | ~finite
         self.age = self.age + 1
         truncated = (self.age >= self._episode_steps) & ~terminated
         self._advance_command()
         return EnvStep(state, reward.nan_to_num(0.0).unsqueeze(-1), terminated, truncated, error)
+
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """The command of robot i, and the control steps since its episode began."""
+        return {"command": self.command[i].tolist(), "step": int(self.age[i])}
 
     def touching(self) -> Tensor:
         """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
@@ -272,8 +288,9 @@ class WalkingEnv(PlantEnv):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit."""
         self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
-        self.command, self.command_left = state["command"].clone(), state["command_left"].clone()
-        self.age = state["age"].clone()
+        self.command, self.command_left, self.age = (
+            state[name].to(self.device, copy=True) for name in ("command", "command_left", "age")
+        )
         self.generator.set_state(state["rng"])
 
 

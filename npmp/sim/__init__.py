@@ -1,6 +1,47 @@
-"""Many simulations at once: the scene a robot stands in, and the batch that steps it."""
+"""Many simulations at once: the scene a robot stands in, and the simulators that step it."""
 
+from __future__ import annotations
+
+import mujoco
+import torch
+
+from mocap_data.errors import InputError
 from npmp.sim.batch import BatchSim
 from npmp.sim.scene import flat_scene
+from npmp.sim.simulator import Simulator
+from npmp.sim.staged import StagedBatchSim
 
-__all__ = ["BatchSim", "flat_scene"]
+__all__ = ["SIMULATORS", "BatchSim", "Simulator", "StagedBatchSim", "flat_scene", "make_simulator"]
+
+SIMULATORS = ("batch", "warp")
+
+
+def make_simulator(
+    name: str,
+    model: mujoco.MjModel,
+    num_envs: int,
+    *,
+    control_rate_hz: float,
+    device: torch.device | str = "cpu",
+    num_threads: int = 0,
+) -> Simulator:
+    """Simulations of a model for an environment whose tensors are on a device.
+
+    Args:
+      name: "batch", MuJoCo on the CPU's threads, whatever the device; "warp", mujoco_warp on the device.
+      num_threads: of "batch"; 0 for all cores.
+
+    Raises: InputError for an unknown name, or where mujoco_warp is not installed.
+    """
+    device = torch.device(device)
+    if name not in SIMULATORS:
+        raise InputError(f"no simulator '{name}'; there are: {', '.join(SIMULATORS)}")
+    if name == "warp":
+        try:
+            from npmp.sim.warp import WarpSim
+        except ImportError as error:
+            raise InputError(f"sim=warp needs mujoco_warp: pip install 'npmp[warp]' ({error})") from error
+        return WarpSim(model, num_envs, control_rate_hz=control_rate_hz, device=device)
+    if device.type == "cpu":
+        return BatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
+    return StagedBatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads, device=device)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mujoco
 import mujoco.batch
+import numpy as np
 import torch
 from torch import Tensor
+
+from npmp.sim.simulator import sensor_columns, substeps_of
 
 _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 
 
 class BatchSim:
-    """Many simulations of one model on the CPU's threads.
+    """Many simulations of one model on the CPU's threads. The same steps give the same bits, whatever the number of threads.
 
     The simulator's own arrays are shared, not copied: `qpos` (n, nq) and `qvel` (n, nv) are float64 torch views of its
     live state rows, in MuJoCo's order and units. Writing to them changes the simulations at the next step.
     """
+
+    device = torch.device("cpu")
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, *, control_rate_hz: float, num_threads: int = 0):
         """Make the simulations, all in the model's default state.
@@ -28,12 +35,7 @@ class BatchSim:
 
         Raises: ValueError when the control period is no multiple of the timestep.
         """
-        ratio = 1.0 / (control_rate_hz * model.opt.timestep)
-        self.substeps = round(ratio)
-        if self.substeps < 1 or abs(ratio - self.substeps) > 1e-6:
-            raise ValueError(
-                f"a control period of {1 / control_rate_hz} s is no multiple of the timestep {model.opt.timestep} s"
-            )
+        self.substeps = substeps_of(model, control_rate_hz)
         self.model = model
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
@@ -42,28 +44,28 @@ class BatchSim:
         self._ctrl = torch.from_numpy(self.batch.bind("ctrl"))
         self._state = torch.from_numpy(self.batch.state)
         self._initial = self._state[:1].clone()
-        self._sensordata = self.batch.bind("sensordata") if model.nsensordata else None
+        # (n, nsensordata) live, read only
+        self.sensordata = self.batch.bind("sensordata") if model.nsensordata else np.zeros((num_envs, 0))
+        self._warnings = self.batch.warning  # (n, kinds, 2): last info and count, live
         self._course = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
         # share of the way to the new controls at each physics step of a first-order hold
         self._share = (torch.arange(1, self.substeps + 1, dtype=torch.float64) / self.substeps).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """Place simulations, at rest in every internal state (time, warm start of the solver, controls).
-
-        ids (k,) int64; qpos (k, nq), qvel (k, nv) in MuJoCo's order and units.
-        """
+        """As `Simulator.set_state`."""
         # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset` would wake its threads for it
         self._state[ids] = self._initial
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
 
-    def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        """One control step of every simulation. ctrl (n, nu): joint targets [rad] for position actuators.
+    def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """As `Simulator.move`."""
+        self.qpos[ids], self.qvel[ids] = qpos.to(self.qpos), qvel.to(self.qvel)
 
-        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which they reach
-        with the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period). None: `ctrl` holds
-        for the whole step (zero-order hold).
-        """
+    def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
+        """As `Simulator.step`."""
+        # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at zero can tell
+        self._warnings[...] = 0
         if previous is None:
             self._ctrl.copy_(ctrl)
             self.batch.step(nstep=self.substeps)
@@ -72,19 +74,39 @@ class BatchSim:
         torch.lerp(start, ctrl.to(self._course).unsqueeze(1), self._share, out=self._course)
         self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
 
-    def sensor(self, name: str) -> Tensor:
-        """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step` leaves it."""
-        if self._sensordata is None:
-            raise KeyError(f"no sensor '{name}': the model has none")
-        sensor = self.model.sensor(name)
-        start = int(sensor.adr[0])
-        return torch.tensor(self._sensordata[:, start : start + int(sensor.dim[0])])
+    def wrench(self, body: int) -> Tensor:
+        """As `Simulator.wrench`: a view of the state."""
+        return torch.from_numpy(self.batch.bind("xfrc_applied"))[:, body]
 
+    def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """As `Simulator.expand`, float64: mujoco.batch varies every field."""
+        return {name: torch.from_numpy(self.batch.expand(name)) for name in names}
+
+    def set_const(self, ids: Tensor) -> None:
+        """As `Simulator.set_const`."""
+        if len(ids):
+            self.batch.set_const(ids.numpy())
+
+    def broken(self) -> Tensor:
+        """Simulations that MuJoCo warned of in the last step, (n,) bool.
+
+        Most had numbers that are not finite or are huge; MuJoCo has put those back to the model's default state, which is finite.
+        """
+        return torch.from_numpy(self._warnings[:, :, 1].any(-1))
+
+    def warnings(self, i: int) -> list[str]:
+        """MuJoCo's names of what it warned of in simulation i's last step, e.g. "BADQACC"."""
+        kinds = range(int(mujoco.mjtWarning.mjNWARNING))
+        return [mujoco.mjtWarning(k).name.removeprefix("mjWARN_") for k in kinds if self._warnings[i, k, 1]]
+
+    def sensor(self, name: str) -> Tensor:
+        """As `Simulator.sensor`."""
+        return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])
 
     def snapshot(self) -> Tensor:
-        """A copy of the whole integration state of every simulation, (n, size) float64: `restore` goes on from it to the bit."""
+        """As `Simulator.snapshot`, (n, size) float64: `restore` goes on from it to the bit."""
         return torch.tensor(self.batch.state)
 
     def restore(self, state: Tensor) -> None:
-        """Continue from a `snapshot` of as many simulations of the same model."""
+        """As `Simulator.restore`."""
         self.batch.state[:] = state.numpy()

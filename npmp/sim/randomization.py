@@ -1,8 +1,8 @@
 """Domain randomization: what differs from one simulated robot to the next, drawn anew for every episode.
 
 Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's source. The values live in the
-batch's per-simulation model fields, so the physics costs what it does without. Quantities that vary both for the whole robot and
-for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
+simulator's per-simulation model fields, so the physics costs what it does without. Quantities that vary both for the whole
+robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import math
 from dataclasses import dataclass, field
 
 import mujoco
-import numpy as np
 import torch
 from torch import Tensor
 
 from npmp import ranges
 from npmp.robots import Robot
-from npmp.sim.batch import BatchSim
+from npmp.sim.simulator import Simulator
 
 
 @dataclass(frozen=True)
@@ -83,19 +82,21 @@ class PhysicsRandomizer:
     when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this.
     """
 
-    def __init__(self, sim: BatchSim, robot: Robot, config: PhysicsConfig):
-        """Expand the model fields that vary. Every simulation starts with the model's own values."""
+    def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
+        """Expand the model fields that vary. Every simulation starts with the model's own values.
+
+        Raises: InputError where the simulator cannot vary one of them.
+        """
         model, c = sim.model, config
         self._sim, self._config = sim, config
         bodies = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names]
-        self._bodies = np.array([b for b in bodies if model.body_mass[b] > 0])
+        self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
         self._trunk = bodies[0]
         feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies}
         on_feet = [g for g in range(model.ngeom) if int(model.geom_bodyid[g]) in feet]
-        self._foot_geoms = np.array([g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]])
+        self._foot_geoms = torch.tensor([g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]])
         nu, nb = model.nu, len(self._bodies)
-        dofs = np.arange(6, 6 + nu)
-        self._dofs = dofs
+        self._dofs = torch.arange(6, 6 + nu)
         # name -> how many draws; in this order they stand in `unit`
         wanted = {
             "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
@@ -114,10 +115,10 @@ class PhysicsRandomizer:
         for name, count in wanted.items():
             self._columns[name] = slice(size, size + count)
             size += count
-        self.unit = torch.zeros(sim.num_envs, size)
-        self.joint_offset = torch.zeros(sim.num_envs, nu)
+        self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
+        self.joint_offset = torch.zeros(sim.num_envs, nu, device=sim.device)
         self._nominal = {
-            name: np.array(getattr(model, name))
+            name: torch.tensor(getattr(model, name), dtype=torch.float64)
             for name in ("body_mass", "body_inertia", "body_ipos", "dof_damping", "dof_frictionloss", "actuator_gainprm",
                          "actuator_biasprm", "actuator_forcerange", "geom_friction")
         }  # fmt: skip
@@ -138,10 +139,16 @@ class PhysicsRandomizer:
             varied += ["actuator_forcerange"]
         if c.friction is not None:
             varied += ["geom_friction"]
-        self._fields = {name: sim.batch.expand(name) for name in varied}
+        self._fields = sim.expand(varied)
         self._derived = bool({"body_mass", "body_inertia", "body_ipos"} & set(varied))
         if self._derived:
-            sim.batch.set_const()
+            sim.set_const(torch.arange(sim.num_envs, device=sim.device))
+        # the draws become values where the simulator keeps its models
+        self._place = next((values.device for values in self._fields.values()), sim.device)
+        self._nominal = {name: values.to(self._place) for name, values in self._nominal.items()}
+        self._bodies, self._foot_geoms, self._dofs = (
+            index.to(self._place) for index in (self._bodies, self._foot_geoms, self._dofs)
+        )
 
     def _spreads(self) -> dict[str, Spread]:
         c = self._config
@@ -152,65 +159,93 @@ class PhysicsRandomizer:
         """P, how many numbers are drawn per robot."""
         return self.unit.shape[1]
 
+    def drawn(self, i: int) -> dict[str, list[float]]:
+        """What was drawn for simulation i by name, each in [-1, 1]."""
+        return {name: self.unit[i, columns].tolist() for name, columns in self._columns.items() if columns.stop > columns.start}
+
     def draw(self, ids: Tensor, generator: torch.Generator) -> None:
         """New physics for simulations ids (k,)."""
         if self.size:
-            self.set(ids, 2.0 * torch.rand((len(ids), self.size), generator=generator) - 1.0)
+            self.set(ids, 2.0 * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device) - 1.0)
         elif self._config.friction is not None:
-            self.set(ids, torch.zeros(len(ids), 0))
+            self.set(ids, self.unit[ids])
 
     def set(self, ids: Tensor, unit: Tensor) -> None:
         """Given physics: unit (k, P) in [-1, 1] for simulations ids (k,)."""
         c, fields, nominal = self._config, self._fields, self._nominal
         self.unit[ids] = unit
-        rows, draws = ids.numpy(), unit.double().numpy()
-
-        def column(name: str) -> np.ndarray:
-            return draws[:, self._columns[name]]
-
-        def scale(name: str, spread: Spread) -> np.ndarray:
-            """(k, 1) or (k, parts): (1 + s_global) (1 + s_i)."""
-            factor = np.ones((len(rows), 1))
-            if spread.whole > 0:
-                factor = factor * (1.0 + spread.whole * column(f"{name}_whole"))
-            if spread.each > 0:
-                factor = factor * (1.0 + spread.each * column(f"{name}_each"))
-            return factor
-
-        if c.mass.active:
-            factor = scale("mass", c.mass)
-            fields["body_mass"][np.ix_(rows, self._bodies)] = nominal["body_mass"][self._bodies] * factor
-            fields["body_inertia"][np.ix_(rows, self._bodies)] = nominal["body_inertia"][self._bodies] * factor[..., None]
-        if "body_ipos" in fields:
-            shift = np.zeros((len(rows), len(self._bodies), 3))
-            trunk = self._bodies == self._trunk
-            if c.com_trunk > 0:
-                shift[:, trunk] = c.com_trunk * column("com_trunk")[:, None]
-            if c.com_links > 0:
-                shift[:, ~trunk] = c.com_links * column("com_links").reshape(len(rows), -1, 3)
-            fields["body_ipos"][np.ix_(rows, self._bodies)] = nominal["body_ipos"][self._bodies] + shift
-        if c.damping.active:
-            factor = scale("damping", c.damping)
-            fields["dof_damping"][np.ix_(rows, self._dofs)] = nominal["dof_damping"][self._dofs] * factor
-            fields["actuator_biasprm"][rows, :, 2] = nominal["actuator_biasprm"][:, 2] * factor
-        if c.friction_loss.active:
-            factor = scale("friction_loss", c.friction_loss)
-            fields["dof_frictionloss"][np.ix_(rows, self._dofs)] = nominal["dof_frictionloss"][self._dofs] * factor
-        if c.gain.active:
-            factor = scale("gain", c.gain)
-            fields["actuator_gainprm"][rows, :, 0] = nominal["actuator_gainprm"][:, 0] * factor
-            fields["actuator_biasprm"][rows, :, 1] = nominal["actuator_biasprm"][:, 1] * factor
-        if c.torque.active:
-            factor = scale("torque", c.torque)
-            fields["actuator_forcerange"][rows] = nominal["actuator_forcerange"] * factor[..., None]
-        if c.friction is not None:
-            low, high = c.friction
-            share = 0.5 * (1.0 + column("friction")) if self._columns["friction"].stop else np.zeros((len(rows), 1))
-            fields["geom_friction"][rows[:, None], self._foot_geoms[None], 0] = low + (high - low) * share
         if c.joint_offset > 0:
             self.joint_offset[ids] = c.joint_offset * unit[:, self._columns["joint_offset"]].float()
-        if self._derived and len(rows):
-            self._sim.batch.set_const(rows)
+        if not fields or not len(ids):
+            return
+        w = _Writer(fields, nominal, self._columns, ids.to(self._place), unit.to(self._place, torch.float64))
+        self._write_bodies(w)
+        if c.damping.active:
+            factor = w.scale("damping", c.damping)
+            w.write("dof_damping", nominal["dof_damping"][self._dofs] * factor, self._dofs)
+            w.write("actuator_biasprm", nominal["actuator_biasprm"][:, 2] * factor, component=2)
+        if c.friction_loss.active:
+            factor = w.scale("friction_loss", c.friction_loss)
+            w.write("dof_frictionloss", nominal["dof_frictionloss"][self._dofs] * factor, self._dofs)
+        if c.gain.active:
+            factor = w.scale("gain", c.gain)
+            w.write("actuator_gainprm", nominal["actuator_gainprm"][:, 0] * factor, component=0)
+            w.write("actuator_biasprm", nominal["actuator_biasprm"][:, 1] * factor, component=1)
+        if c.torque.active:
+            w.write("actuator_forcerange", nominal["actuator_forcerange"] * w.scale("torque", c.torque)[..., None])
+        if c.friction is not None:
+            low, high = c.friction
+            share = 0.5 * (1.0 + w.column("friction")) if self._columns["friction"].stop else w.draws.new_zeros(len(ids), 1)
+            value = (low + (high - low) * share).expand(-1, len(self._foot_geoms))
+            w.write("geom_friction", value, self._foot_geoms, component=0)
+        if self._derived:
+            self._sim.set_const(ids)
+
+    def _write_bodies(self, w: _Writer) -> None:
+        """Masses, inertias and centres of mass."""
+        c, bodies = self._config, self._bodies
+        if c.mass.active:
+            factor = w.scale("mass", c.mass)
+            w.write("body_mass", w.nominal["body_mass"][bodies] * factor, bodies)
+            w.write("body_inertia", w.nominal["body_inertia"][bodies] * factor[..., None], bodies)
+        if "body_ipos" in w.fields:
+            shift = w.draws.new_zeros(len(w.rows), len(bodies), 3)
+            trunk = bodies == self._trunk
+            if c.com_trunk > 0:
+                shift[:, trunk] = c.com_trunk * w.column("com_trunk")[:, None]
+            if c.com_links > 0:
+                shift[:, ~trunk] = c.com_links * w.column("com_links").reshape(len(w.rows), -1, 3)
+            w.write("body_ipos", w.nominal["body_ipos"][bodies] + shift, bodies)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Draws of some simulations on their way into model fields, all where the simulator keeps its models."""
+
+    fields: dict[str, Tensor]  # (n, ...)
+    nominal: dict[str, Tensor]
+    columns: dict[str, slice]  # of draws, by name
+    rows: Tensor  # (k,)
+    draws: Tensor  # (k, P) float64
+
+    def column(self, name: str) -> Tensor:
+        """The draws of one kind."""
+        return self.draws[:, self.columns[name]]
+
+    def scale(self, name: str, spread: Spread) -> Tensor:
+        """(k, 1) or (k, parts): (1 + s_global) (1 + s_i)."""
+        factor = self.draws.new_ones(len(self.rows), 1)
+        if spread.whole > 0:
+            factor = factor * (1.0 + spread.whole * self.column(f"{name}_whole"))
+        if spread.each > 0:
+            factor = factor * (1.0 + spread.each * self.column(f"{name}_each"))
+        return factor
+
+    def write(self, name: str, value: Tensor, parts: Tensor | None = None, *, component: int | None = None) -> None:
+        """Values (k, parts[, ...]) into a field's parts, None for all; `component` of its last axis alone, or all."""
+        field = self.fields[name] if component is None else self.fields[name][..., component]
+        where = (self.rows,) if parts is None else (self.rows[:, None], parts)
+        field[where] = value.to(field.dtype)
 
 
 class Pusher:
@@ -219,11 +254,11 @@ class Pusher:
     `force` (n, 2) [N], world frame: what pushes during the coming control step.
     """
 
-    def __init__(self, sim: BatchSim, root_body: int, config: PushConfig, dt: float):
+    def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float):
         self.config, self._dt = config, dt
-        self.force = torch.zeros(sim.num_envs, 2)
-        self.left = torch.zeros(sim.num_envs)  # [s] until the present push or gap is over
-        self._applied = torch.from_numpy(sim.batch.bind("xfrc_applied"))[:, root_body, :2] if config.force > 0 else None
+        self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
+        self.left = torch.zeros(sim.num_envs, device=sim.device)  # [s] until the present push or gap is over
+        self._applied = sim.wrench(root_body)[:, :2] if config.force > 0 else None
 
     def advance(self, ids: Tensor, fresh: bool, generator: torch.Generator) -> None:
         """Move the clocks of simulations ids (k,) on by a control step, or start them anew (fresh) in a gap."""
@@ -231,11 +266,11 @@ class Pusher:
         if self._applied is None or len(ids) == 0:
             return
         k = len(ids)
-        uniform = torch.rand((4, k), generator=generator)
-        left = torch.zeros(k) if fresh else self.left[ids] - self._dt
+        uniform = torch.rand((4, k), generator=generator, device=self.left.device)
+        left = torch.zeros_like(uniform[0]) if fresh else self.left[ids] - self._dt
         over = left <= 0.0
         pushing = self.force[ids].abs().sum(-1) > 0
-        begins = over & ~pushing if not fresh else torch.zeros(k, dtype=torch.bool)
+        begins = over & ~pushing if not fresh else torch.zeros_like(over)
         angle = 2.0 * math.pi * uniform[0]
         drawn = c.force * uniform[1].unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
         force = torch.where(begins.unsqueeze(-1), drawn, torch.where((over | fresh).unsqueeze(-1), 0.0, self.force[ids]))

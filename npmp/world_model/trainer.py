@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.checkpoint import load_optimizer_tensors, optimizer_tensors, prefixed, under
+from npmp.checkpoint import fitting, load_optimizer_tensors, optimizer_tensors, prefixed, under
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
 from npmp.envs.imitation import ImitationEnv
 from npmp.envs.sensing import Sensing, SensorConfig
@@ -338,7 +337,7 @@ class WorldModelTrainer:
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        try:
+        with fitting():
             self.skill.load_state_dict(under("skill", state))
             self.average.load_state_dict(under("average", state))
             self.model.load_state_dict(under("model", state))
@@ -354,8 +353,6 @@ class WorldModelTrainer:
             self.z, self.first, self.free = kept["z"], kept["first"], kept["free"]
             self.memory = DecoderState(kept["hidden"], kept["cell"])
             self.iteration_count, self.env_steps = state["counts"].tolist()
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error
 
 
 def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str, torch.optim.Optimizer]:

@@ -244,8 +244,12 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
         envs.make("swim", robot=robot)
     with pytest.raises(InputError, match="no robot 'anymal_x'"):
         envs.make("walk", robot="anymal_x")
-    with pytest.raises(InputError, match="CPU only so far"):
-        envs.make("walk", robot=robot, device="cuda")
+    with pytest.raises(InputError, match="CUDA devices here"):
+        envs.make("walk", robot=robot, device="cuda:99")
+    with pytest.raises(InputError, match="no device 'gpu'"):
+        envs.make("walk", robot=robot, device="gpu")
+    with pytest.raises(InputError, match="no simulator 'bullet'"):
+        envs.make("walk", robot=robot, sim="bullet")
     with pytest.raises(InputError, match="no option 'speed'"):
         envs.make("walk", robot=robot, speed=1.0)
     with pytest.raises(InputError, match="needs data"):

@@ -1,0 +1,123 @@
+"""Physics on the CPU for a learner on an accelerator: `BatchSim`, and one packed copy each way per control step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mujoco
+import torch
+from torch import Tensor
+
+from npmp.sim.batch import BatchSim
+from npmp.sim.simulator import sensor_columns
+
+
+class StagedBatchSim:
+    """`BatchSim` whose state is mirrored on another device.
+
+    A control step sends controls and wrenches to the host in one copy, and brings back positions, velocities and sensors in one;
+    on the host both lie in pinned memory. Resets send what they write. `snapshot` stays on the host. The physics is
+    `BatchSim`'s to the bit, for equal controls.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, num_envs: int, *, control_rate_hz: float, device: torch.device, num_threads: int = 0
+    ):
+        """As `BatchSim`; device: where the environment's tensors are."""
+        self.host = BatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
+        self.model, self.num_envs, self.substeps, self.device = model, num_envs, self.host.substeps, device
+        self._pin = device.type == "cuda"
+        width = model.nq + model.nv + model.nsensordata
+        self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)
+        self._up: dict[int, Tensor] = {}  # by width: with and without a first-order hold
+        self._mirror = torch.empty(num_envs, width, dtype=torch.float64, device=device)
+        self._wrenches: dict[int, Tensor] = {}
+        self._download()
+
+    @property
+    def qpos(self) -> Tensor:
+        """(n, nq) float64."""
+        return self._mirror[:, : self.model.nq]
+
+    @property
+    def qvel(self) -> Tensor:
+        """(n, nv) float64."""
+        return self._mirror[:, self.model.nq : self.model.nq + self.model.nv]
+
+    def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """As `Simulator.set_state`."""
+        self.host.set_state(ids.cpu(), *self._write(ids, qpos, qvel))
+        for wrench in self._wrenches.values():
+            wrench.index_fill_(0, ids, 0.0)
+
+    def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """As `Simulator.move`."""
+        self.host.move(ids.cpu(), *self._write(ids, qpos, qvel))
+
+    def _write(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
+        """Bring the mirror to positions and velocities, and return them on the host."""
+        rows = torch.cat((qpos.to(self._mirror), qvel.to(self._mirror)), -1)
+        self._mirror[:, : rows.shape[-1]].index_copy_(0, ids, rows)
+        on_host = rows.cpu()
+        return on_host[:, : self.model.nq], on_host[:, self.model.nq :]
+
+    def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
+        """As `Simulator.step`."""
+        nu, controls = self.model.nu, [ctrl] if previous is None else [ctrl, previous]
+        packed = torch.cat((*controls, *self._wrenches.values()), -1)
+        width = packed.shape[-1]
+        if width not in self._up:
+            self._up[width] = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=self._pin)
+        sent = self._up[width]
+        sent.copy_(packed)
+        used = len(controls) * nu
+        for i, body in enumerate(self._wrenches):
+            self.host.wrench(body).copy_(sent[:, used + 6 * i : used + 6 * (i + 1)])
+        self.host.step(sent[:, :nu], None if previous is None else sent[:, nu : 2 * nu])
+        self._download()
+
+    def _download(self) -> None:
+        nq, nv = self.model.nq, self.model.nv
+        self._down[:, :nq], self._down[:, nq : nq + nv] = self.host.qpos, self.host.qvel
+        self._down[:, nq + nv :].numpy()[:] = self.host.sensordata
+        self._mirror.copy_(self._down)
+
+    def wrench(self, body: int) -> Tensor:
+        """As `Simulator.wrench`, float32: it is sent with the next controls."""
+        if body not in self._wrenches:
+            self._wrenches[body] = self.host.wrench(body).to(self.device, torch.float32)
+        return self._wrenches[body]
+
+    def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """As `Simulator.expand`: on the host, float64."""
+        return self.host.expand(names)
+
+    def set_const(self, ids: Tensor) -> None:
+        """As `Simulator.set_const`."""
+        self.host.set_const(ids.cpu())
+
+    def broken(self) -> Tensor:
+        """As `Simulator.broken`."""
+        return self.host.broken().to(self.device)
+
+    def warnings(self, i: int) -> list[str]:
+        """As `Simulator.warnings`."""
+        return self.host.warnings(i)
+
+    def sensor(self, name: str) -> Tensor:
+        """As `Simulator.sensor`."""
+        columns, start = sensor_columns(self.model, name), self.model.nq + self.model.nv
+        return self._mirror[:, start + columns.start : start + columns.stop].clone()
+
+    def snapshot(self) -> Tensor:
+        """As `Simulator.snapshot`, of the host."""
+        for body, wrench in self._wrenches.items():  # written since the last step
+            self.host.wrench(body).copy_(wrench)
+        return self.host.snapshot()
+
+    def restore(self, state: Tensor) -> None:
+        """As `Simulator.restore`."""
+        self.host.restore(state.cpu())
+        for body, wrench in self._wrenches.items():
+            wrench.copy_(self.host.wrench(body))
+        self._download()
