@@ -52,9 +52,9 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     """Environment steps per second against the bare simulator's, in the same process on the same states.
 
     The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control step
-    the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same states
-    (noting and placing them is not timed). Blocks of both alternate, so that a busy machine slows both alike, and
-    totals are compared.
+    the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same states, by the
+    same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of both alternate, so that
+    a busy machine slows both alike, and totals are compared.
     """
     from experiments.plant import place_of, plant_of
     from npmp import envs, robots
@@ -78,19 +78,21 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         noted = []
         for _ in range(block):
             action = env.reference.at(env.frame).joint_pos - env.home
-            before = env.sim.snapshot()
+            # as `Plant.step` asks for it; nobody changes a setpoint in place
+            previous = env.state.setpoint if plant.hold == "first_order" else None
+            asked = (env.sim.snapshot(), env.plant.setpoint(action), previous)
             begin = finished(env.device)
             env.observe()
             step = env.step(action)
             done = step.terminated | step.truncated
             env.reset(done)
             spent["env"] += finished(env.device) - begin
-            noted.append((before, env.home + action))
+            noted.append(asked)
             resets += int(done.sum())
-        for before, ctrl in noted:
+        for before, ctrl, previous in noted:
             raw.restore(before)
             begin = finished(env.device)
-            physics_steps(ctrl)
+            physics_steps(ctrl, previous)
             spent["raw"] += finished(env.device) - begin
         if warm_up:  # the first block pays for imports, caches and threads
             warm_up, resets = False, 0
@@ -115,8 +117,10 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     }
 
 
-def bare_simulator(sim: Simulator, control_rate_hz: float) -> tuple[Simulator, Callable[[Tensor], None]]:
-    """Another simulator of as many robots with nothing around it, and what steps it under controls (n, nu) [rad] held.
+def bare_simulator(
+    sim: Simulator, control_rate_hz: float
+) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
+    """Another simulator of as many robots with nothing around it, and its `Simulator.step`.
 
     For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another device.
     """
@@ -124,7 +128,7 @@ def bare_simulator(sim: Simulator, control_rate_hz: float) -> tuple[Simulator, C
 
     if isinstance(sim, BatchSim | StagedBatchSim):
         host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz)
-        return host, lambda ctrl: host.step(ctrl.cpu())
+        return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
     other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
     return other, other.step
 

@@ -1,7 +1,9 @@
 """What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare physics on the same states.
 
 Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time), and
-the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both alike.
+the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both alike. Bare
+physics is the simulator's own call, `BatchSim.step` with the same hold: under a first-order hold it computes the setpoints of
+every physics step, as it does in the run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -169,14 +171,22 @@ class _Watched:
         return getattr(self._method, name)
 
 
+class Asked(NamedTuple):
+    """A control step that a simulator was asked for."""
+
+    state: Tensor  # (n, size) the simulator's, before
+    ctrl: Tensor  # (n, nu) [rad]
+    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
+
+
 @contextmanager
-def noted(sim: BatchSim) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """What the simulator is asked for while the context lasts: its state before each control step, and the controls (n, nu)."""
-    asked: list[tuple[Tensor, Tensor]] = []
+def noted(sim: BatchSim) -> Iterator[list[Asked]]:
+    """What the simulator is asked for while the context lasts."""
+    asked: list[Asked] = []
     step = sim.step
 
     def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        asked.append((sim.snapshot(), ctrl.clone()))
+        asked.append(Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone()))
         step(ctrl, previous)
 
     sim.step = noting  # type: ignore[method-assign]
@@ -184,14 +194,13 @@ def noted(sim: BatchSim) -> Iterator[list[tuple[Tensor, Tensor]]]:
     sim.step = step  # type: ignore[method-assign]
 
 
-def bare(sim: BatchSim, asked: list[tuple[Tensor, Tensor]]) -> float:
+def bare(sim: BatchSim, asked: list[Asked]) -> float:
     """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator is left as it was."""
-    now, controls, seconds = sim.snapshot(), sim.batch.bind("ctrl"), 0.0
-    for state, ctrl in asked:
+    now, seconds = sim.snapshot(), 0.0
+    for state, ctrl, previous in asked:
         sim.restore(state)
-        controls[:] = ctrl.numpy()
         begin = time.perf_counter()
-        sim.batch.step(nstep=sim.substeps)
+        BatchSim.step(sim, ctrl, previous)  # not the watched one
         seconds += time.perf_counter() - begin
     sim.restore(now)
     asked.clear()

@@ -440,6 +440,11 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
             key = entry.key_or_group
             if key == "debug" or key.startswith("hydra"):
                 continue
+            if key == "experiment" and entry.value() is not None:
+                raise InputError(
+                    f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "
+                    "give the keys to change"
+                )
             OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)
         stored.resume = str(folder)
         if not any(entry.key_or_group == "out" for entry in overrides):

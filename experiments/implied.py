@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 
 from experiments.help import CONF, choices, of_file
 from mocap_data.errors import InputError
@@ -23,6 +23,8 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
     """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot themselves, where
     the verb takes none, and where there is nothing to read (the verb says what is wrong with its inputs).
 
+    It stands on the command line as if the user had named it: it beats the robot that an experiment= sets.
+
     arguments: key=value as Hydra reads them.
 
     Raises: InputError when jobs of a sweep are about different robots.
@@ -31,14 +33,17 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
         return None
     try:
         given = {entry.key_or_group: entry for entry in OverridesParser.create().parse_overrides(list(arguments))}
-    except OverrideParseException:
+    except HydraException:
         return None  # composing fails on it too, and says so
     if any(key in given for key in SAID):
         return None
     for key, reader in (("module", robot_of_module), ("data", robot_of_data)):
         if key not in given:
             continue
-        values = list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+        try:
+            values = list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+        except HydraException:
+            return None  # a sweep that cannot be listed, as of glob(*) or interval(0, 1)
         found = {robot for value in values if (robot := reader(value)) is not None}
         if len(found) > 1:
             raise InputError(f"{key}= names things of different robots ({', '.join(sorted(found))}): one sweep is for one robot")

@@ -83,7 +83,8 @@ class Plan:
 def train(plan: Plan, run: Run) -> dict[str, Any]:
     """The whole run, into run.place: logs, checkpoints, the artefact, summary.json. Returns the summary.
 
-    SIGINT and SIGTERM end it after the iteration they come in, with a checkpoint; a second one at once.
+    SIGINT and SIGTERM end it after the iteration they come in, or after what comes before the first, with a checkpoint; a second
+    one at once.
 
     Raises: InputError for a run to resume that is damaged or of another kind; Diverged; Stopped.
     """
@@ -95,18 +96,7 @@ def train(plan: Plan, run: Run) -> dict[str, Any]:
             raise InputError(f"the run in '{run.resume}' was trained with another module than this one")
         trainer.load_state_dict(tensors)
         before, latest = values["before"], values["latest"]
-    run.begin()
-    _quiet_simulator()
-    _clear_leftovers(run.place)
-    log = RunLog(
-        run.place,
-        plan.total,
-        judged=plan.judged,
-        resume_after=None if found is None else trainer.iteration_count,
-        resume_from=run.resume,
-        board=_board(plan, run, done=None if found is None else trainer.env_steps),
-        console=console(stderr=True),
-    )
+    guard = Guard(trainer, plan.total, run, finite=plan.finite, rates=plan.rates)
 
     def described() -> dict[str, Any]:
         counts = {"seed": run.seed, "env_steps": trainer.env_steps, "iterations": trainer.iteration_count}
@@ -125,13 +115,27 @@ def train(plan: Plan, run: Run) -> dict[str, Any]:
         keep()
         return summary
 
-    guard = Guard(trainer, plan.total, run, finite=plan.finite, rates=plan.rates)
-    if found is None:
-        before, latest = plan.begin()
-        trainer.env.plant.breakdowns.clear()  # each iteration counts its own
-        keep()
-    began, steps_before = time.perf_counter(), trainer.env_steps
     with signals_noted() as noted:
+        run.begin()
+        _quiet_simulator()
+        _clear_leftovers(run.place)
+        log = RunLog(
+            run.place,
+            plan.total,
+            judged=plan.judged,
+            resume_after=None if found is None else trainer.iteration_count,
+            resume_from=run.resume,
+            board=_board(plan, run, done=None if found is None else trainer.env_steps),
+            console=console(stderr=True),
+        )
+        if found is None:
+            before, latest = plan.begin()
+            trainer.env.plant.forget_breakdowns()  # each iteration counts its own
+            keep()
+        began, steps_before = time.perf_counter(), trainer.env_steps
+        if noted and trainer.iteration_count < plan.total:
+            log.close()
+            raise _stopped(plan, run, noted[0])
         while trainer.iteration_count < plan.total:
             metrics = guard.iteration()
             # a figure of the robots that collect is not the judge's of the same name
@@ -141,15 +145,12 @@ def train(plan: Plan, run: Run) -> dict[str, Any]:
                 latest = plan.judge()
                 metrics |= {k: latest[k] for k in plan.judged}
             log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
-            if count < plan.total and (noted or count % plan.checkpoint_every == 0):
+            stopping = bool(noted)  # read once: a signal may come at any moment, and who stops has a checkpoint
+            if count < plan.total and (stopping or count % plan.checkpoint_every == 0):
                 save()
-            if count < plan.total and noted:
+            if count < plan.total and stopping:
                 log.close()
-                raise Stopped(
-                    f"{noted[0].name} after iteration {count} of {plan.total}: its checkpoint is kept, "
-                    f"npmp {run.verb} resume={run.place} goes on",
-                    128 + noted[0],
-                )
+                raise _stopped(plan, run, noted[0])
         summary = save()
     log.close()
     summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
@@ -157,6 +158,15 @@ def train(plan: Plan, run: Run) -> dict[str, Any]:
     with atomic_path(run.place / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def _stopped(plan: Plan, run: Run, number: signal.Signals) -> Stopped:
+    """What ends a run for a signal, once the checkpoint of where it is has been written."""
+    return Stopped(
+        f"{number.name} after iteration {plan.trainer.iteration_count} of {plan.total}: its checkpoint is kept, "
+        f"npmp {run.verb} resume={run.place} goes on",
+        128 + number,
+    )
 
 
 def _board(plan: Plan, run: Run, *, done: int | None) -> boards.Board | None:
@@ -207,10 +217,10 @@ class Guard:
         """
         metrics = self._learned()
         count = self.trainer.iteration_count
-        broken = self.trainer.env.plant.breakdowns
-        self._breakdowns += [{"iteration": count, **breakdown} for breakdown in broken]
-        metrics["lost_simulations"] = float(len(broken))
-        broken.clear()
+        plant = self.trainer.env.plant
+        self._breakdowns += [{"iteration": count, **breakdown} for breakdown in plant.breakdowns]
+        metrics["lost_simulations"] = float(plant.lost)
+        plant.forget_breakdowns()
         wrong = [f"{name} is {metrics[name]}" for name in self.finite if not math.isfinite(metrics[name])]
         if wrong and (names := checkpoint.not_finite(self.trainer.state_dict())):
             self.stop(wrong, names, metrics)
@@ -223,7 +233,10 @@ class Guard:
         return metrics
 
     def _learned(self) -> dict[str, float]:
-        """The metrics of an iteration that could learn: what gave no finite gradient is thrown away and collected anew."""
+        """The metrics of an iteration that could learn: what gave no finite gradient is thrown away and collected anew.
+
+        Within an iteration that may happen PATIENCE times; what is thrown away counts as skipped updates of this one iteration.
+        """
         thrown_away = 0
         while True:
             try:
@@ -232,7 +245,8 @@ class Guard:
                 if "non-finite" not in str(error):  # torch's word for a gradient that is no number
                     raise
                 thrown_away += 1
-                self._count(["a gradient is not finite"], {})
+                if thrown_away > PATIENCE:
+                    self.stop([f"a gradient is not finite in {thrown_away} collections in a row"], [], {})
             else:
                 return {**metrics, "skipped_updates": metrics.get("skipped_updates", 0.0) + thrown_away}
 
@@ -274,9 +288,11 @@ class Guard:
         hint = f"lower the learning rate ({self.rates})"
         if part == "simulation":
             hint = "see there which robots, and at what; gentler physics or less action noise may help"
+        # runs repeat bit for bit: resumed as it is, this one would diverge at the same iteration
         raise Diverged(
             f"training diverged at iteration {trainer.iteration_count} ({part}: {', '.join(wrong)}; what led to it: "
-            f"{run.place / 'diverged.json'}); {hint}; the last checkpoint is sound: resume={run.place} goes on from it"
+            f"{run.place / 'diverged.json'}); {hint}; the last checkpoint is sound: "
+            f"resume={run.place} with such a setting changed goes on from it (with none changed, to the same end)"
         )
 
 
@@ -333,7 +349,7 @@ def signals_noted() -> Iterator[list[signal.Signals]]:
         noted.append(name)
         # unbuffered and reentrant: a signal may come while something else prints
         with suppress(OSError):
-            os.write(2, f"\nnpmp: {name.name}: stopping after this iteration; once more to stop at once\n".encode())
+            os.write(2, f"\nnpmp: {name.name}: stopping at a checkpoint, soon; once more to stop at once\n".encode())
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield noted

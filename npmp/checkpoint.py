@@ -144,11 +144,17 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`, for an optimizer over the same parameters."""
+    """The inverse of `optimizer_tensors`, for an optimizer over the same parameters.
+
+    Raises: ValueError for a tensor that fits no parameter, with nothing changed.
+    """
     content = optimizer.state_dict()
+    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, name = key.split(".", 1)
+        if not index.isdecimal() or int(index) >= len(shapes) or value.shape not in (shapes[int(index)], ()):
+            raise ValueError(f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} parameters")
         state.setdefault(int(index), {})[name] = value.clone()
     content["state"] = state
     optimizer.load_state_dict(content)

@@ -113,6 +113,15 @@ def test_an_optimizer_goes_on_to_the_bit() -> None:
     assert checkpoint.optimizer_tensors(torch.optim.Adam(other.parameters())) == {}
 
 
+def test_moments_of_other_parameters_are_refused_by_name() -> None:
+    weights = [torch.zeros(2, 3, requires_grad=True), torch.zeros(4, requires_grad=True)]
+    optimizer = torch.optim.Adam(weights)
+    for key, value in (("2.exp_avg", torch.zeros(4)), ("1.exp_avg", torch.zeros(2, 3)), ("x.step", torch.tensor(1.0))):
+        with pytest.raises(ValueError, match=f"the optimizer's {key} .* fits none of its 2 parameters"):
+            checkpoint.load_optimizer_tensors(optimizer, {"0.step": torch.tensor(1.0), key: value})
+    assert not optimizer.state
+
+
 def test_prefixes_nest() -> None:
     tensors = {"x": torch.ones(1), "y.z": torch.zeros(2)}
     joined = checkpoint.prefixed("a", tensors) | checkpoint.prefixed("ab", {"x": torch.full((1,), 5.0)})

@@ -6,6 +6,7 @@ observation is here, so that it is the same in imitation and reuse.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ HOLDS = ("zero_order", "first_order")
 
 # Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations do not.
 _TOO_FAST = 1e3
+_REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Plant:
         self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home), device=self.device))
         self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
         self.broken = torch.zeros(num_envs, dtype=torch.bool, device=self.device)  # whose simulation broke down in the last step
-        self.breakdowns: list[dict[str, Any]] = []  # what was known of each, until somebody takes them
+        self.lost = 0  # simulations noted as broken since `forget_breakdowns`
+        self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)  # what was known of the latest of them
         self._everyone = torch.arange(num_envs, device=self.device)
 
     @property
@@ -142,12 +145,21 @@ class Plant:
         return setpoint
 
     def note_broken(self, whereabouts: Callable[[int], dict[str, Any]]) -> None:
-        """Add what led to each breakdown of the last step to `breakdowns`; whereabouts: what the task knows of a robot."""
+        """Count each breakdown of the last step in `lost`, and add what led to it to `breakdowns`.
+
+        whereabouts: what the task knows of a robot.
+        """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
             known = {"robot": i, "reason": reason, **whereabouts(i), "physics": self.randomizer.drawn(i)}
             push = self.pusher.force[i].tolist()
             self.breakdowns.append(known | {"push_n": push, "state_before": self.state.pack()[i].tolist()})
+            self.lost += 1
+
+    def forget_breakdowns(self) -> None:
+        """Begin to count anew."""
+        self.lost = 0
+        self.breakdowns.clear()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""

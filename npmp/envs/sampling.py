@@ -18,7 +18,7 @@ class StartSampler:
 
     def __init__(self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5):
         """Args:
-        tail: frames at the end of a clip where no episode starts.
+        tail: frames at the end of a clip where no episode starts; at least its last one, after which nothing is left to track.
         segment: frames per segment.
         uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the failure weighting off.
         """
@@ -30,7 +30,7 @@ class StartSampler:
         for start, length in zip(reference.start.tolist(), reference.length.tolist(), strict=True):
             local = torch.arange(length) // segment
             segment_of_frame[start : start + length] = count + local
-            allowed[start : start + max(1, length - tail)] = True
+            allowed[start : start + max(1, length - max(1, tail))] = True
             count += int(local[-1]) + 1
         self._segment_of_frame = segment_of_frame.to(device)
         self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length), device=device), reference.length)

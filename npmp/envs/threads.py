@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -29,14 +30,17 @@ def serial_if_small(
 ) -> Callable[[Callable[Concatenate[Env, P], R]], Callable[Concatenate[Env, P], R]]:
     """Decorates an environment's method: torch runs on the calling thread alone where the robots are fewer than `worth_it`.
 
-    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out.
+    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out. Off the main
+    thread it stays as it is: beside a learner at work (algo.overlap), a change would reach the learner's sums at a moment that
+    the clock decides, and with it their last bits.
     """
 
     def decorate(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
         @functools.wraps(method)
         def run(self: Env, *args: P.args, **kwargs: P.kwargs) -> R:
             threads = torch.get_num_threads()
-            if threads == 1 or self.num_envs >= worth_it:
+            beside = threading.current_thread() is not threading.main_thread()
+            if threads == 1 or beside or self.num_envs >= worth_it:
                 return method(self, *args, **kwargs)
             torch.set_num_threads(1)
             try:

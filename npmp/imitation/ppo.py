@@ -144,7 +144,9 @@ class PPOActor(nn.Module):
     def get_kl_divergence(self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]) -> Tensor:
         """KL(old || new) of (mean, std), nats, summed over joints."""
         (old_mean, old_std), (mean, std) = old_params, new_params
-        return kl_divergence(Normal(old_mean, old_std), Normal(mean, std)).sum(-1)
+        # not validated, so that what is no number reaches the loss, where it is counted and passed over
+        old, new = Normal(old_mean, old_std, validate_args=False), Normal(mean, std, validate_args=False)
+        return kl_divergence(old, new).sum(-1)
 
     def update_normalization(self, obs: TensorDict) -> None:
         """Nothing: the scales are fixed."""
@@ -260,7 +262,8 @@ class PPOTrainer:
           env: the robots to collect with.
           horizon: reference frames that the encoder looks ahead.
 
-        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches.
+        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at least to
+          each.
         """
         try:
             import rsl_rl.algorithms  # noqa: F401
@@ -270,6 +273,11 @@ class PPOTrainer:
             ) from error
         if env.num_envs % config.mini_batches:
             raise InputError(f"{env.num_envs} robots (algo.num_envs) cannot be divided into {config.mini_batches} mini_batches")
+        if env.num_envs < 2 * config.mini_batches:  # of one robot, rsl_rl drops the axis of robots
+            raise InputError(
+                f"{env.num_envs} robots (algo.num_envs) are too few for {config.mini_batches} mini_batches: "
+                "each needs at least 2"
+            )
         self.env, self.config = env, config
         self.features, policy, critic = new_networks(
             env, net, seed=seed, horizon=horizon, initial_std=config.initial_std, critic_hidden=config.critic_hidden, objectives=1

@@ -229,7 +229,8 @@ def _command(skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip
     for t in range(longest):
         action, memory = skill.decode(z[t], env.observe(), memory)
         env.plant.step(action, env.generator)
-        up = up & ~env.fallen(env.state) & torch.isfinite(env.state.pack()).all(-1)
+        # the state after a breakdown is that of before, and stands
+        up = up & ~env.plant.broken & ~env.fallen(env.state)
         counted = up & (t < length)
         steps += counted
         moved += torch.where(counted.unsqueeze(-1), heading_velocity(env.state), 0.0)

@@ -21,6 +21,7 @@ from npmp.skill import SkillModule
 
 LATENTS = ("prior", "white", "white_actions")
 RESAMPLES = 10_000  # of the bootstrap
+_AT_ONCE = 1_000_000  # of its draws, so that thousands of robots take some tens of MB
 
 
 class Wandering(NamedTuple):
@@ -48,7 +49,7 @@ class Wandering(NamedTuple):
         """
         return {
             "up_s_mean": self.up_s.mean().item(),
-            "up_s_median": self.up_s.median().item(),
+            "up_s_median": self.up_s.quantile(0.5).item(),
             "up_to_the_end": self.still_up().float().mean().item(),
             "path_m": self.travelled_m.mean().item(),
             "speed_mps": (self.travelled_m.sum() / self.up_s.sum().clamp(min=self.dt)).item(),
@@ -70,8 +71,11 @@ def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
     an underestimate where many of `times` are.
     """
     generator = torch.Generator().manual_seed(seed)
-    draw = torch.randint(len(times), (RESAMPLES, len(times)), generator=generator)
-    ratios = (times.double()[draw].mean(-1) / others.double()[draw].mean(-1).clamp(min=1e-9)).sort().values
+    found, rows = [], max(1, _AT_ONCE // len(times))
+    for first in range(0, RESAMPLES, rows):
+        draw = torch.randint(len(times), (min(rows, RESAMPLES - first), len(times)), generator=generator)
+        found.append(times.double()[draw].mean(-1) / others.double()[draw].mean(-1).clamp(min=1e-9))
+    ratios = torch.cat(found).sort().values
     low, high = (float(ratios[round(share * (RESAMPLES - 1))]) for share in (0.025, 0.975))
     return Ratio(float(times.double().mean() / others.double().mean().clamp(min=1e-9)), low, high)
 
@@ -105,7 +109,7 @@ def wander(
       seconds: at most; a robot that is still up then counts with this time, so means are censored there.
       shown: robots whose motion is kept.
 
-    A robot has fallen when it lies or tips over by more than 60 degrees (`PlantEnv.fallen`).
+    A robot has fallen when it lies or tips over by more than 60 degrees (`PlantEnv.fallen`), or its simulation breaks down.
 
     Raises: InputError for an unknown kind, and for a module or dataset that is not there, or that are of different robots.
     """
@@ -169,7 +173,8 @@ def wander_in(
         moments += torch.stack((torch.full_like(moments[0], len(tried)), tried.sum(0), tried.square().sum(0)))
         before = env.state.root_pos[:, :2]
         env.plant.step(action, env.generator)
-        up = up & ~env.fallen(env.state) & torch.isfinite(env.state.pack()).all(-1)
+        # the state after a breakdown is that of before, and stands
+        up = up & ~env.plant.broken & ~env.fallen(env.state)
         count += up
         travelled += torch.where(up, (env.state.root_pos[:, :2] - before).norm(dim=-1), 0.0)
         qpos.append(env.sim.qpos[:shown].clone())

@@ -217,10 +217,10 @@ class VMPOLearner:
     ) -> dict[str, float]:
         """So many passes over a rollout, each in minibatches of whole sequences, one `update` each.
 
-        Every pass divides the B sequences anew, by `generator` on its device. The top half is that of the minibatch. The
-        target network is re-run once for all updates between two copies into it. Returns the mean figures of
-        `update`. Raises ValueError for less than one pass or minibatch, or more minibatches than sequences;
-        and what `update` raises.
+        Every pass divides the B sequences anew, by `generator` on its device. The top half of the advantages is
+        taken within each minibatch, not over the whole rollout. The target network is re-run once for all
+        updates between two copies into it. Returns the mean figures of `update`. Raises ValueError for less than
+        one pass or minibatch, or more minibatches than sequences; and what `update` raises.
         """
         num, device = rollout.rewards.shape[1], rollout.rewards.device
         if passes < 1 or not 1 <= minibatches <= num:
@@ -351,7 +351,10 @@ class VMPOLearner:
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         limit = torch.inf if self.config.max_gradient_norm is None else self.config.max_gradient_norm
-        # A gradient that is no number stops here, before it reaches the weights.
+        # A gradient that is no number stops here, before it reaches the weights. The duals' is not clipped.
+        nn.utils.get_total_norm(
+            [p.grad for p in self.duals.parameters() if p.grad is not None], error_if_nonfinite=True
+        )
         policy, critic = (
             nn.utils.clip_grad_norm_(network.parameters(), limit, error_if_nonfinite=True)
             for network in (self.policy, self.critic)

@@ -59,7 +59,7 @@ class Imagined(NamedTuple):
 
     tracking: Tensor  # () discounted tracking loss per step
     kl: Tensor  # () KL to the prior per step [nats]
-    sigma: Tensor  # () mean deviation of the encoder
+    sigma: Tensor  # () mean deviation of the encoder, of the robots that have a reference
     wander: Tensor  # () discounted loss per step of those that act from the prior
 
 
@@ -174,9 +174,11 @@ class Imagination:
         reference = self.reference_at(torch.minimum(start.frame + steps + 1, start.last_frame))
         tracking = (tracking_loss(after, before, reference, self.weights) * inside).sum() / norm
         kl = (prior.kl_of_deviation(mu, sigma, self.skill.alpha) * inside).sum() / norm
+        free = start.frame >= start.last_frame
+        guided = (~free).to(sigma)
+        spread = (sigma.detach().mean((0, -1)) * guided).sum() / guided.sum().clamp(min=1.0)
         wander = torch.zeros_like(tracking)
         if self.postures is not None:
-            free = start.frame >= start.last_frame
             loss = wander_loss(after, before, self.postures, self.weights)
             wander = (loss * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
-        return Imagined(tracking, kl, sigma.detach().mean(), wander)
+        return Imagined(tracking, kl, spread, wander)

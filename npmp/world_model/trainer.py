@@ -46,7 +46,7 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
-    stay_up: float = 1.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: none
+    stay_up: float = 0.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes

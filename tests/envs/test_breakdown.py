@@ -54,6 +54,16 @@ def test_a_broken_simulation_fails_alone(
     assert not env.plant.broken.any() and len(env.plant.breakdowns) == 1 and bool(again.state.pack().isfinite().all())
 
 
+def test_what_nobody_takes_does_not_pile_up(robot: Robot) -> None:
+    plant = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1)).plant
+    plant.broken = torch.ones(2, dtype=torch.bool)
+    for _ in range(80):
+        plant.note_broken(lambda robot: {"time": plant.lost // 2})
+    assert plant.lost == 160 and len(plant.breakdowns) == 100 and plant.breakdowns[-1]["time"] == 79
+    plant.forget_breakdowns()
+    assert plant.lost == 0 and not plant.breakdowns
+
+
 def test_a_walking_robot_that_breaks_down_fails(robot: Robot) -> None:
     env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1))
     env.sim.qvel[0, 8] = 1e12

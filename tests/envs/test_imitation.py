@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import mujoco
 import numpy as np
@@ -261,6 +262,26 @@ def test_a_restored_environment_goes_on_to_the_bit(robot: Robot, motions: Motion
     assert torch.equal(rollout(other, 20, seed=5), expected)
     env.load_state_dict(kept)
     assert torch.equal(rollout(env, 20, seed=5), expected)
+
+
+def test_off_the_main_thread_nothing_is_switched() -> None:
+    """Where robots act beside a learner at work, its sums must not change with the clock."""
+
+    class Counting:
+        num_envs = 1
+
+        @serial_if_small()
+        def work(self) -> int:
+            return torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as sampler:
+            assert sampler.submit(Counting().work).result() == 2
+        assert Counting().work() == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_threads_are_put_back_after_an_error() -> None:

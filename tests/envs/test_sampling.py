@@ -35,6 +35,12 @@ def test_a_tail_longer_than_the_clip_leaves_its_first_frame(robot: Robot, motion
     assert share[0] > 0.4 and share[100] > 0.4 and share.sum() == share[0] + share[100]
 
 
+def test_the_last_frame_is_never_drawn(robot: Robot, motions: MotionSet) -> None:
+    """After it there is nothing to track: a robot there would be taken for one on its own."""
+    share = draw(StartSampler(Reference(robot, motions), tail=0, uniform_share=0.5))
+    assert share[99] == 0 and share[249] == 0 and share[98] > 0 and share[248] > 0
+
+
 def test_starts_go_where_robots_fail(robot: Robot, motions: MotionSet) -> None:
     sampler = StartSampler(Reference(robot, motions), tail=10, segment=25, uniform_share=0.0)
     # one visit each to all frames; those of the second segment (25-49) fail, at 25 visits a segment:

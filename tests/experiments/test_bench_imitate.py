@@ -14,6 +14,7 @@ from experiments import cli
 from experiments.bench_imitate import bare, noted, timed
 from mocap_data.store import MotionSet
 from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.plant import PlantConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 
@@ -53,9 +54,11 @@ def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert figures["best"] == max(figures["sweep"][:2], key=lambda row: row["samples_per_s"])
 
 
-def test_measuring_changes_nothing(robot: Robot, motions: MotionSet) -> None:
-    """An environment that is watched, and whose physics is repeated, goes on as one that is not."""
-    plain, watched = (ImitationEnv(robot, motions, 4, config=ImitationConfig(num_threads=1)) for _ in range(2))
+@pytest.mark.parametrize("hold", ["zero_order", "first_order"])
+def test_measuring_changes_nothing(robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that is watched, and whose physics is repeated by the same calls, goes on as one that is not."""
+    config = ImitationConfig(plant=PlantConfig(hold=hold), num_threads=1)
+    plain, watched = (ImitationEnv(robot, motions, 4, config=config) for _ in range(2))
     action = torch.zeros(4, 12)
     sim = watched.sim
     assert isinstance(sim, BatchSim)
@@ -63,8 +66,20 @@ def test_measuring_changes_nothing(robot: Robot, motions: MotionSet) -> None:
         for _ in range(3):
             plain.step(action)
             watched.step(action)
-        assert len(asked) == 3 and asked[0][1].shape == (4, 12)
+        assert len(asked) == 3 and asked[0].ctrl.shape == (4, 12)
+        calls, step = list(asked), BatchSim.step
+        ends: list[torch.Tensor] = []
+
+        def spied(self: BatchSim, ctrl: torch.Tensor, previous: torch.Tensor | None = None) -> None:
+            call = calls[len(ends)]
+            assert ctrl is call.ctrl and previous is call.previous and (previous is None) == (hold == "zero_order")
+            step(self, ctrl, previous)
+            ends.append(self.snapshot())
+
+        monkeypatch.setattr(BatchSim, "step", spied)
         assert bare(sim, asked) > 0.0 and not asked
+        assert [torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)] == [True, True]
+        monkeypatch.undo()
     for env in (plain, watched):
         env.step(action)
     assert torch.equal(plain.state.pack(), watched.state.pack())

@@ -199,6 +199,15 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
     assert after == {**before, "steps": 200, "resume": str(out)}
 
 
+def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, out = Recorder(), tmp_path / "run"
+    main = verb("imitate", work, protect="checkpoints")
+    assert main([f"out={out}", "data=x", "experiment=small"]) == 0
+    assert main([f"resume={out}", "experiment=dog_walk"]) == 2
+    assert f"experiment=dog_walk does not change resume={out}" in error_line(capsys)
+    assert len(work.calls) == 1
+
+
 def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = Recorder()
     main = verb("imitate", work, protect="checkpoints")

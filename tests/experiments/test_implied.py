@@ -42,6 +42,11 @@ def test_what_cannot_be_read_is_left_to_the_verb(tmp_path: Path) -> None:
     assert implied_robot("inspect", ["module=anymal_b_dog"]) is None  # a verb without a robot
 
 
+@pytest.mark.parametrize("sweep", ["glob(*)", "interval(0, 1)"])
+def test_sweeps_that_cannot_be_listed_are_left_to_hydra(sweep: str) -> None:
+    assert implied_robot("evaluate", [f"data={sweep}"]) is None
+
+
 def test_a_robot_that_is_not_at_hand_is_named(places: dict[str, str]) -> None:
     with pytest.raises(InputError, match="for robot 'unheard_of', and there are: anymal_b"):
         robot_override("reuse", [f"module={places['unheard_of']}"])

@@ -87,21 +87,24 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "method", "after"),
+    [(signal.SIGTERM, "iteration", 3), (signal.SIGINT, "iteration", 3), (signal.SIGTERM, "warm_up", 0)],
+)
 def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
-    number: signal.Signals, data: Path, trained: Path, tmp_path: Path
+    number: signal.Signals, method: str, after: int, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3."""
+    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3, or before the first."""
     out = tmp_path / "run"
     program = f"""
 import os, sys
 from experiments import cli, imitate
-real = imitate.WorldModelTrainer.iteration
-def iteration(self, progress):
-    if self.iteration_count == 2:
+real = imitate.WorldModelTrainer.{method}
+def told(self, *arguments):
+    if self.iteration_count == max(0, {after} - 1):
         os.kill(os.getpid(), {int(number)})
-    return real(self, progress)
-imitate.WorldModelTrainer.iteration = iteration
+    return real(self, *arguments)
+imitate.WorldModelTrainer.{method} = told
 sys.exit(cli.main(sys.argv[1:]))
 """
     command = [sys.executable, "-c", program, "imitate"]
@@ -111,9 +114,9 @@ sys.exit(cli.main(sys.argv[1:]))
     )  # fmt: skip
     assert done.returncode == 128 + number, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        f"npmp: {number.name} after iteration 3 of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
+        f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
     )
-    assert checkpoint.load_latest(out / "checkpoints")[0] == 3
+    assert checkpoint.load_latest(out / "checkpoints")[0] == after
     from experiments import imitate
 
     assert imitate.main([f"resume={out}"]) == 0

@@ -19,11 +19,22 @@ from experiments.training import Diverged, Guard
 NAN = math.nan
 
 
+class ToyPlant:
+    lost = 0
+
+    def __init__(self) -> None:
+        self.breakdowns: list[dict[str, Any]] = []
+
+    def forget_breakdowns(self) -> None:
+        self.lost = 0
+        self.breakdowns.clear()
+
+
 class Toy:
     """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with them."""
 
     def __init__(self, *course: dict[str, Any] | Exception, robots: int = 10):
-        self.env: Any = SimpleNamespace(num_envs=robots, plant=SimpleNamespace(breakdowns=[]))
+        self.env: Any = SimpleNamespace(num_envs=robots, plant=ToyPlant())
         self.course = list(course)
         self.iteration_count = self.env_steps = 0
         self.weights = {"policy.weight": torch.zeros(2), "model.weight": torch.zeros(2)}
@@ -33,7 +44,8 @@ class Toy:
         if isinstance(given, Exception):
             raise given
         self.iteration_count += 1
-        self.env.plant.breakdowns += [{"robot": i, "reason": "BADQACC"} for i in range(int(given.pop("broken", 0)))]
+        self.env.plant.lost = int(given.pop("broken", 0))
+        self.env.plant.breakdowns += [{"robot": i, "reason": "BADQACC"} for i in range(self.env.plant.lost)]
         return dict(given)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -72,6 +84,19 @@ def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -
         guard(Toy(RuntimeError("something else")), tmp_path).iteration()
 
 
+def test_an_iteration_counts_once_however_often_it_was_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "PATIENCE", 2)
+    error = RuntimeError("a gradient is non-finite")
+    again = (error, error, {"loss": 1.0})
+    one = guard(Toy(*again, *again, {"loss": 1.0}, *again, *again, error, error, error), tmp_path)
+    rows = [one.iteration() for _ in range(5)]
+    assert [row["skipped_updates"] for row in rows] == [2, 2, 0, 2, 2]
+    message, said = stopped(one, tmp_path)
+    assert "a gradient is not finite in 3 collections in a row" in message and said["iteration"] == 5
+    whole = guard(Toy(*again, *again, *again), tmp_path)
+    assert "the last of 3 such iterations in a row" in stopped(whole, tmp_path)[0]
+
+
 def test_what_goes_wrong_again_and_again_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "PATIENCE", 2)
     (tmp_path / "config.yaml").write_text("verb: imitate\nalgo: {policy_lr: [5e-4, 5e-5]}\n")
@@ -79,7 +104,7 @@ def test_what_goes_wrong_again_and_again_stops_the_run(tmp_path: Path, monkeypat
     toy = Toy({"loss": 1.0}, *bad, {"loss": 2.0}, *bad, {"loss": NAN, "skipped_updates": 1.0})
     message, said = stopped(guard(toy, tmp_path), tmp_path)
     assert "diverged at iteration 7 (loss: loss is nan, 1 updates were skipped, the last of 3 such" in message
-    assert "algo.policy_lr=" in message and f"resume={tmp_path}" in message
+    assert "algo.policy_lr=" in message and f"resume={tmp_path} with such a setting changed" in message
     assert (said["iteration"], said["part"], said["seed"], said["progress"]) == (7, "loss", 7, 0.07)
     assert said["learning_rates"] == {"algo.policy_lr": [5e-4, 5e-5]}
     assert [row["loss"] for row in said["iterations_before"]] == ["1.0", "nan", "nan", "2.0", "nan", "nan"]

@@ -217,11 +217,20 @@ def test_a_gradient_that_is_no_number_changes_nothing(
 def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
     with pytest.raises(InputError, match=r"8 robots .* cannot be divided into 3 mini_batches"):
         make(robot, motions, config=dataclasses.replace(TINY, mini_batches=3))
+    with pytest.raises(InputError, match="too few for 8 mini_batches: each needs at least 2"):
+        make(robot, motions, config=dataclasses.replace(TINY, mini_batches=8))
     kept = make(robot, motions).state_dict()
     with pytest.raises(InputError, match="another kind of run"):
         make(robot, motions, n=4).load_state_dict(kept)
     with pytest.raises(ValueError, match="gae_lambda"):
         PPOConfig(gae_lambda=1.5)
+
+
+def test_a_divergence_of_nan_is_passed_on(robot: Robot, motions: MotionSet) -> None:
+    """To the check of the gradients, which counts it; torch's distributions would raise of their own."""
+    actor, one = make(robot, motions).actor, torch.ones(2, 3)
+    assert actor.get_kl_divergence((one, one), (torch.nan * one, one)).isnan().all()
+    assert actor.get_kl_divergence((one, one), (one + 1.0, one)).tolist() == pytest.approx([1.5, 1.5])
 
 
 def test_without_the_extra_it_says_what_to_install(robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch) -> None:

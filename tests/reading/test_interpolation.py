@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import reading
 from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.reading.interpolation import aligned, at_times, frame_pairs, mixed, stride_phase
+from npmp.reading.interpolation import _command, aligned, at_times, frame_pairs, mixed, stride_phase
 from npmp.robots import Robot
 from npmp.rollout import track
 
@@ -68,6 +69,25 @@ def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
         assert steps >= 20
         # batches of other sizes round differently in the last bits
         torch.testing.assert_close(result.qpos[: steps + 1, column], tracked.qpos[: steps + 1, i], atol=1e-3, rtol=0.0)
+
+
+def test_a_simulation_that_breaks_down_is_no_longer_up(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file in the working directory
+    skill = reading.open_module("anymal_b_dog")
+    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1))
+    advance, steps = env.plant.step, []
+
+    def breaking(action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        steps.append(1)
+        if len(steps) == 4:
+            env.sim.qvel[0, 2] = 1e12
+        return advance(action, generator)
+
+    monkeypatch.setattr(env.plant, "step", breaking)
+    commands = [torch.zeros(8, skill.latent_dim)] * 2
+    assert _command(skill, env, commands, torch.tensor([0, 1]), 1).steps.tolist() == [3, 8]
 
 
 def test_what_cannot_be_mixed_is_refused(robot: Robot, motions: MotionSet) -> None:

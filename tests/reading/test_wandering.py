@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,8 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.nets import DecoderState
-from npmp.reading import ratio_of_means, wander
-from npmp.reading.wandering import summarize, wander_in
+from npmp.reading import ratio_of_means, wander, wandering
+from npmp.reading.wandering import Wandering, summarize, wander_in
 from npmp.robots import Robot
 
 FOLDED = torch.tensor([0.0, 1.2, -1.8] * 2 + [0.0, -1.2, 1.8] * 2).unsqueeze(0)
@@ -46,6 +47,25 @@ def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(robot: Ro
     assert fallen.action_mean.tolist() == pytest.approx(FOLDED[0].tolist())
 
 
+def test_a_simulation_that_breaks_down_is_no_longer_up(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """MuJoCo resets it and the state stays that of before: both stand."""
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file in the working directory
+    env, steps = env_of(robot, motions, 3), []
+    advance = env.plant.step
+
+    def breaking(action: Tensor, generator: torch.Generator) -> Tensor:
+        steps.append(1)
+        if len(steps) == 11:
+            env.sim.qvel[1, 2] = 1e12
+        return advance(action, generator)
+
+    monkeypatch.setattr(env.plant, "step", breaking)
+    trial = wander_in(puppet(torch.zeros(1, 12), []), env, "prior", seconds=1.0, seed=0)
+    assert trial.up_s.tolist() == pytest.approx([1.0, 10 * env.dt, 1.0])
+
+
 @pytest.mark.parametrize(("latents", "correlation"), [("prior", 0.95), ("white", 0.0)])
 def test_latents_have_the_same_variance_and_their_own_correlation(
     robot: Robot, motions: MotionSet, latents: str, correlation: float
@@ -74,6 +94,19 @@ def test_ratio_of_means_by_hand() -> None:
     times = torch.tensor([2.0, 4.0, 8.0])
     assert ratio_of_means(times, times / 2) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio_of_means(torch.tensor([1.0, 3.0]), torch.ones(2)) == pytest.approx((2.0, 1.0, 3.0))
+
+
+def test_the_bootstrap_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, others = torch.rand(2, 7, generator=torch.Generator().manual_seed(0)) + 0.5
+    whole = ratio_of_means(times, others)
+    monkeypatch.setattr(wandering, "_AT_ONCE", 700)
+    assert ratio_of_means(times, others) == whole and whole.low < whole.ratio < whole.high
+
+
+def test_medians_are_between_the_middle_two() -> None:
+    some = torch.zeros(1)
+    trial = Wandering(torch.tensor([1.0, 2.0, 4.0, 9.0]), torch.zeros(4), some, some, some, 0.02, 20.0)
+    assert trial.summary()["up_s_median"] == 3.0
 
 
 def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(robot: Robot) -> None:

@@ -326,6 +326,17 @@ def test_a_gradient_that_is_no_number_stops_before_the_weights():
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
+@pytest.mark.parametrize("name", ["raw_temperature", "raw_alpha_mean", "raw_alpha_std"])
+def test_nor_does_a_multipliers_gradient_that_is_no_number_pass(name):
+    learner = _learner()
+    before = learner.state_dict()
+    getattr(learner.duals, name).register_hook(lambda gradient: gradient * torch.nan)
+    with pytest.raises(RuntimeError, match="non-finite"):
+        learner.update(_rollout(learner))
+    after = learner.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
 def test_without_popart_the_head_is_left_alone():
     learner = _learner(popart=False)
     rollout = _rollout(learner)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor.exc import CppCompileError
 
 from experiments import plant
 from experiments.common import compose
@@ -44,6 +45,43 @@ def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert step(Pair(ones, ones), 2.0 * ones).b.tolist() == [4.0] * 3
     [line] = capsys.readouterr().err.splitlines()  # once
     assert line.startswith("npmp: torch.compile does not work here") and "compiler" in line
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), CppCompileError(["g++"], "no such header")])
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_fails_in_either_direction_is_met_at_the_first_call(
+    error: Exception, backward: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor) -> Tensor:
+            if not backward:
+                raise error
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise error
+
+    def fast(carry: Pair, scale: Tensor) -> Pair:
+        return Pair(Failing.apply(carry.a), carry.b)
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: fast)
+    step, scale = compiled(fibonacci, True), torch.full((3,), 2.0, requires_grad=True)
+    result = step(Pair(torch.ones(3), torch.ones(3)), scale)
+    result.b.sum().backward()
+    assert result.b.tolist() == [4.0] * 3 and scale.grad is not None and scale.grad.tolist() == [2.0] * 3
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("npmp: torch.compile does not work here")
+
+
+def test_trying_leaves_the_parameters_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    scale = torch.full((3,), 2.0, requires_grad=True)
+    step = compiled(lambda carry: fibonacci(carry, scale), True)
+    for _ in range(2):
+        step(Pair(torch.ones(3), torch.ones(3))).b.sum().backward()
+    assert scale.grad is not None and scale.grad.tolist() == [4.0] * 3  # of the two calls
 
 
 def test_an_error_of_the_step_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,7 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
 
     result = imagined(postures)
     torch.testing.assert_close(result.wander, torch.tensor(1.0))
+    assert result.sigma == 2.0  # the encoder's, of the first
     # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r = 4 / v
     torch.testing.assert_close(result.tracking, torch.tensor(2.0))
     ratio, variance = 4.0 / std**2, std**2

@@ -82,6 +82,16 @@ def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionS
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
+def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> None:
+    plain = make(robot, motions)
+    plain.warm_up()
+    run(plain, 1)
+    muon = make(robot, motions, config=dataclasses.replace(TINY, optimizer="muon"))
+    with pytest.raises(InputError, match=r"another kind of run: the optimizer's \d+\.\w+ .* fits none of its") as error:
+        muon.load_state_dict(plain.state_dict())
+    assert "\n" not in str(error.value)
+
+
 def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motions: MotionSet) -> None:
     """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the beginning."""
     trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
