@@ -333,10 +333,13 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
     pictures = []
     times = []
     for share in (0.1, 0.85, 0.1):
-        for _ in range(2):  # the first click stops it, wherever it has got to by then
+        seen: list[float] = []
+        # the first click stops it, wherever it has got to by then; a busy machine may take a while to follow the others
+        while len(seen) < 3 or (len(set(seen[-3:])) > 1 and len(seen) < 40):
             browser.click(x + share * width, y + height / 2)
             time.sleep(0.2)
-        times.append(browser.value(clock))
+            seen.append(browser.value(clock))
+        times.append(seen[-1])
         pictures.append(browser.settled(middle))
     assert times[0] == times[2] < times[1]
     early, late, again = pictures
