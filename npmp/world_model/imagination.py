@@ -20,9 +20,9 @@ from npmp.envs.state import RobotState
 from npmp.nets import DecoderState, prior
 from npmp.skill import SkillModule
 from npmp.world_model.compiling import compiled
-from npmp.world_model.losses import TrackingWeights, tracking_loss, wander_loss
+from npmp.world_model.losses import TrackingWeights, tracking_loss
 from npmp.world_model.model import WorldModel
-from npmp.world_model.posture import PostureRange
+from npmp.world_model.posture import MotionLikeness, PostureRange
 from npmp.world_model.replay import Start
 
 
@@ -60,7 +60,8 @@ class Imagined(NamedTuple):
     tracking: Tensor  # () discounted tracking loss per step
     kl: Tensor  # () KL to the prior per step [nats]
     sigma: Tensor  # () mean deviation of the encoder, of the robots that have a reference
-    wander: Tensor  # () discounted loss per step of those that act from the prior
+    wander: Tensor  # () distance from the recordings' postures per step, discounted, of those that act from the prior
+    unlike: Tensor  # () distance of their states from the recordings'
 
 
 class Imagination:
@@ -80,6 +81,7 @@ class Imagination:
         discount: float,
         weights: TrackingWeights,
         postures: PostureRange | None = None,
+        likeness: MotionLikeness | None = None,
         *,
         compile: bool = False,
     ):
@@ -90,10 +92,12 @@ class Imagination:
           discount: weight of step k is discount**k.
           postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as they do
             in collection, and are asked to stay within these.
+          likeness: the same, and they are asked to move, all together, as the recordings do.
           compile: compile the step at its first use, which takes a minute or so and pays in long runs.
         """
         self.skill, self.model, self.sensing, self.features = skill, model, sensing, features
-        self.reference_at, self.discount, self.weights, self.postures = reference_at, discount, weights, postures
+        self.reference_at, self.discount, self.weights = reference_at, discount, weights
+        self.postures, self.likeness = postures, likeness
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, given: Given) -> tuple[Carry, Tensor, Tensor]:
@@ -102,7 +106,7 @@ class Imagination:
         state = RobotState.unpack(carry.state)
         context = torch.cat((self.features.relative(state, given.vectors, given.joints), true_state(state, home)), -1)
         mu, sigma = skill.encode(context, carry.z)
-        if self.postures is not None:
+        if self.postures is not None or self.likeness is not None:
             mu = mu.masked_fill(fixed.free, 0.0)
             sigma = sigma.masked_fill(fixed.free, prior.prior_std(skill.alpha))
         z = prior.sample_posterior(carry.z, mu, sigma, skill.alpha, given.latent)
@@ -162,9 +166,9 @@ class Imagination:
             states.append(carry.state)
             mus.append(mu)
             sigmas.append(sigma)
-        return self._judge(start, torch.stack(states), torch.stack(mus), torch.stack(sigmas))
+        return self._judge(start, torch.stack(states), torch.stack(mus), torch.stack(sigmas), generator)
 
-    def _judge(self, start: Start, states: Tensor, mu: Tensor, sigma: Tensor) -> Imagined:
+    def _judge(self, start: Start, states: Tensor, mu: Tensor, sigma: Tensor, generator: torch.Generator) -> Imagined:
         """The losses of a rollout of H steps: packed states (H + 1, B, s), mu and sigma (H, B, d)."""
         before, after = RobotState.unpack(states[:-1]), RobotState.unpack(states[1:])
         steps = torch.arange(len(mu), device=mu.device).unsqueeze(-1)
@@ -177,8 +181,10 @@ class Imagination:
         free = start.frame >= start.last_frame
         guided = (~free).to(sigma)
         spread = (sigma.detach().mean((0, -1)) * guided).sum() / guided.sum().clamp(min=1.0)
-        wander = torch.zeros_like(tracking)
+        wander = unlike = torch.zeros_like(tracking)
         if self.postures is not None:
-            loss = wander_loss(after, before, self.postures, self.weights)
-            wander = (loss * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
-        return Imagined(tracking, kl, spread, wander)
+            away = self.postures(after, self.weights.position, self.weights.rotation, self.weights.joints)
+            wander = (away * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
+        if self.likeness is not None and free.any():
+            unlike = self.likeness(RobotState(*(f[:, free].flatten(0, 1) for f in after)), generator)
+        return Imagined(tracking, kl, spread, wander, unlike)

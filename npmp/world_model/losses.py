@@ -11,7 +11,6 @@ from torch import Tensor
 from npmp import ranges
 from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
-from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Window
 
 # one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) -> packed states (n, s)
@@ -97,16 +96,6 @@ def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFra
         + w.linear * (state.root_vel - linear).abs().sum(-1)
         + w.angular * (state.root_ang - angular).abs().sum(-1)
         + w.joint_velocity * (state.joint_vel - reference.joint_vel).abs().sum(-1)
-        + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
-        + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
-    )
-
-
-def wander_loss(state: RobotState, before: RobotState, postures: PostureRange, w: TrackingWeights) -> Tensor:
-    """Loss of one imagined step of a robot that acts from the prior: its distance from the recordings' postures, and the price of
-    its action as in `tracking_loss`. (...)."""
-    return (
-        postures(state, w.position, w.rotation, w.joints)
         + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
         + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
     )

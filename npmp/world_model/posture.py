@@ -1,18 +1,20 @@
-"""How far a robot that follows no reference is from the recordings' postures: what keeps latents of the prior on their feet."""
+"""What is asked of imagined robots that follow the prior instead of a reference: to stay up, and to move as the recordings do."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from npmp.envs.reference import ReferenceFrames
+from npmp.envs.features import Normalizer
+from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.state import RobotState
 
 
 class PostureRange(nn.Module):
     """The range of root heights, tilts and joint angles that a reference's frames take, but for their rarest.
 
-    A robot that acts from the prior has nothing to track; all that is asked of it is to remain where the recordings are.
+    A robot that acts from the prior has nothing to track; it can be asked to remain where the recordings are. Standing still is
+    enough for that: see `MotionLikeness`.
     """
 
     low: Tensor
@@ -43,3 +45,45 @@ class PostureRange(nn.Module):
 def _posture(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
     """Height, the world's vertical in the root frame, joint angles: (..., 4 + nu)."""
     return torch.cat((root_pos[..., 2:], root_rot[..., 2, :], joint_pos), -1)
+
+
+class MotionLikeness(nn.Module):
+    """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between their states and recorded ones.
+
+    A state is its root's height, vertical and velocities in the root frame, its joints' angles and velocities, each in standard
+    deviations of the recordings; place and heading are left out. Both crowds are projected onto random directions, where the
+    distance between distributions is the mean distance of what has the same rank [Rabin et al. 2011, Wasserstein barycenter and
+    its application to texture mixing]. Unlike a range of postures it is not met by standing still where the recordings walk,
+    and unlike a discriminator there is nothing to train.
+    """
+
+    states: Tensor
+    chance: Tensor
+
+    def __init__(self, reference: Reference, directions: int = 64):
+        """reference: whose frames are drawn by their clips' weights, as starts are; directions: projections of each call."""
+        super().__init__()
+        states = _motion(reference.tracked(reference.frames))
+        self.scale = Normalizer(states.shape[-1]).to(states.device)
+        self.scale.fit(states, 0.01)
+        self.register_buffer("states", self.scale(states), persistent=False)
+        weight = reference.weight.repeat_interleave(reference.length)
+        self.register_buffer("chance", weight.cumsum(0) / weight.sum(), persistent=False)
+        self.directions = directions
+
+    def forward(self, state: RobotState, generator: torch.Generator) -> Tensor:
+        """Distance of n states, batch shape (n,), from as many frames drawn: (), in standard deviations of a projection."""
+        found = self.scale(_motion(state))
+        n, width = found.shape
+        draw = torch.rand(n, generator=generator, dtype=self.chance.dtype, device=found.device)
+        # rounding may leave the last entry of the cumulated chances below the highest draw
+        frames = torch.searchsorted(self.chance, draw, right=True).clamp(max=len(self.chance) - 1)
+        axes = torch.randn(width, self.directions, generator=generator, device=found.device)
+        axes = axes / axes.norm(dim=0)
+        return ((found @ axes).sort(0).values - (self.states[frames] @ axes).sort(0).values).abs().mean()
+
+
+def _motion(state: RobotState) -> Tensor:
+    """What a robot's posture is and how it changes, whatever its place and heading: (..., 10 + 2 nu)."""
+    posture = _posture(state.root_pos, state.root_rot, state.joint_pos)
+    return torch.cat((posture, state.root_vel, state.root_ang, state.joint_vel), -1)

@@ -21,7 +21,7 @@ from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
-from npmp.world_model.posture import PostureRange
+from npmp.world_model.posture import MotionLikeness, PostureRange
 from npmp.world_model.replay import Replay, Start
 
 OPTIMIZERS = ("adam", "muon")
@@ -46,7 +46,8 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
-    stay_up: float = 0.0  # weight of the loss of robots that imagine such a stretch: postures off the recordings'; 0: none
+    stay_up: float = 0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
+    likeness: float = 0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
@@ -61,7 +62,7 @@ class WorldModelConfig(ModelFitConfig):
         )
         ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
         ranges.above_zero(self, "policy_lr", "beta_ramp")
-        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up", "burn_in")
+        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up", "likeness", "burn_in")
         ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
             raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
@@ -91,7 +92,6 @@ class WorldModelTrainer:
         # what is drawn on two threads comes from two generators, so that no result depends on which is faster
         self.acting = torch.Generator(env.device).manual_seed(seed + 2) if config.overlap else self.generator
         self.features = ReferenceFeatures(env.robot, env.reference, horizon)
-        self.postures = PostureRange(env.reference.frames) if config.stay_up else None
         all_frames = torch.arange(env.reference.num_frames, device=env.device)
         context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
         contract = SkillContract.for_robot(
@@ -108,7 +108,9 @@ class WorldModelTrainer:
         sensing = env.plant.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
         self.imagination = Imagination(
             self.skill, self.model, sensing, self.features, env.reference.at, config.discount, config.weights,
-            self.postures, compile=config.compile,
+            PostureRange(env.reference.frames) if config.stay_up else None,
+            MotionLikeness(env.reference) if config.likeness else None,
+            compile=config.compile,
         )  # fmt: skip
         self.policy_optimizers = policy_optimizers(self.skill, config)
         n, lstm = env.num_envs, net.lstm_width
@@ -273,7 +275,7 @@ class WorldModelTrainer:
             start = start._replace(physics=self.env.plant.without_push(start.physics))
         self.model.requires_grad_(False)
         imagined = self.imagination(start, horizon, self.generator)
-        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander
+        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander + c.likeness * imagined.unlike
         self.skill.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
@@ -290,6 +292,7 @@ class WorldModelTrainer:
             "tracking_loss": imagined.tracking.item(),
             "kl": imagined.kl.item(),
             "wander_loss": imagined.wander.item(),
+            "unlike": imagined.unlike.item(),
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }

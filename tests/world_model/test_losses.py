@@ -23,7 +23,7 @@ from npmp.nets.prior import prior_std
 from npmp.robots import Robot
 from npmp.world_model.imagination import Imagination, Imagined
 from npmp.world_model.losses import TrackingWeights, tracking_loss
-from npmp.world_model.posture import PostureRange
+from npmp.world_model.posture import MotionLikeness, PostureRange
 from npmp.world_model.replay import Start
 
 
@@ -260,6 +260,30 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
     assert without.wander == 0.0
     torch.testing.assert_close(without.kl, result.kl)
     torch.testing.assert_close(seen[0][1], 0.9 + 1.0 + 2.0 * noise[0, 1])  # the encoder's, then
+
+
+def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions: MotionSet) -> None:
+    """Three robots at rest, of which the first tracks: `unlike` is of the states of the other two, in all steps."""
+    reference = Reference(robot, motions)
+    likeness = MotionLikeness(reference)
+    states = reference.state(torch.tensor([5, 20, 60]))
+    start = moments(states, torch.tensor([5, 7, 9]), torch.tensor([50, 7, 9]), torch.ones(3, 4))
+    skill: Any = SimpleNamespace(
+        encode=lambda context, z: (torch.zeros(3, 4), torch.ones(3, 4)),
+        decode=lambda z, observation, memory: (torch.zeros(3, 12), memory),
+        alpha=0.9,
+    )
+    rollout = Imagination(
+        skill, Sleeper(), ideal(), ReferenceFeatures(robot, reference), lambda frame: frames_like(states), 0.5,  # type: ignore[arg-type]
+        TrackingWeights(), likeness=likeness,
+    )  # fmt: skip
+    seen: list[RobotState] = []
+    found = MotionLikeness.forward
+    likeness.forward = lambda state, generator: seen.append(state) or found(likeness, state, generator)  # type: ignore[method-assign, func-returns-value]
+    result = rollout(start, 2, torch.Generator().manual_seed(3))
+    assert torch.equal(seen[0].joint_pos, states.joint_pos[[1, 2, 1, 2]])
+    assert result.unlike > 0.0
+    assert result.wander == 0.0  # no range of postures was given
 
 
 @pytest.mark.parametrize("asked", [True, False])

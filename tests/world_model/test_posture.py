@@ -1,6 +1,8 @@
-"""The range of postures that robots acting from the prior are asked to stay in."""
+"""The range of postures that robots acting from the prior are asked to stay in, and the way they are asked to move."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -11,8 +13,7 @@ from npmp import geometry
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
-from npmp.world_model.losses import TrackingWeights, wander_loss
-from npmp.world_model.posture import PostureRange
+from npmp.world_model.posture import MotionLikeness, PostureRange
 
 WEIGHTS = {"position": 4.0, "rotation": 1.0, "joints": 0.5}
 
@@ -54,14 +55,6 @@ def test_distance_from_the_range_by_hand(postures: PostureRange, state: RobotSta
     torch.testing.assert_close(postures(state, **WEIGHTS), torch.tensor([expected]), atol=1e-6, rtol=1e-5)
 
 
-def test_the_price_of_actions_by_hand(postures: PostureRange) -> None:
-    # effort: |0.3 - 0.1| * 12 * 0.02; smoothness: |0.3 - 0.2| * 12 * 0.02
-    before = at(0.5)._replace(joint_pos=torch.full((1, 12), 0.1), setpoint=torch.full((1, 12), 0.2))
-    after = at(0.5)._replace(setpoint=torch.full((1, 12), 0.3))
-    loss = wander_loss(after, before, postures, TrackingWeights())
-    torch.testing.assert_close(loss, torch.tensor([0.048 + 0.024]))
-
-
 def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> None:
     reference = Reference(robot, motions)
     postures = PostureRange(reference.frames, rare=0.1)
@@ -70,3 +63,95 @@ def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> No
     assert 0.05 < float((height > postures.high[0]).float().mean()) < 0.15
     everything = PostureRange(reference.frames, rare=0.0)
     assert everything(reference.state(torch.arange(reference.num_frames)), **WEIGHTS).max() == 0.0
+
+
+def rows_of(state: RobotState, rows: Tensor) -> RobotState:
+    return RobotState(*(field[rows] for field in state))
+
+
+def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
+    """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction the distance
+    is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
+    reference = Reference(robot, motions)
+    likeness = MotionLikeness(reference, directions=20_000)
+    likeness.states[:] = 0.0  # every frame is the mean one
+    mean = likeness.scale.mean
+    width = len(mean)
+    assert width == 10 + 2 * 12
+    one = RobotState(*(field[:1].repeat(5, *[1] * (field.dim() - 1)) for field in reference.state(torch.arange(1))))
+    one = one._replace(
+        root_pos=mean[:1].expand(5, 3), root_rot=mean[1:4].expand(5, 3, 3), joint_pos=mean[4:16].expand(5, 12),
+        root_vel=mean[16:19].expand(5, 3), root_ang=mean[19:22].expand(5, 3), joint_vel=mean[22:].expand(5, 12),
+    )  # fmt: skip
+    assert likeness(one, torch.Generator().manual_seed(0)) < 1e-5
+    shifted = one._replace(root_vel=one.root_vel + 3.0 * likeness.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
+    expected = 3.0 * math.gamma(width / 2) / (math.pi**0.5 * math.gamma((width + 1) / 2))
+    torch.testing.assert_close(likeness(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0)
+
+
+def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, motions)
+    likeness = MotionLikeness(reference)
+    state = reference.state(torch.arange(0, reference.num_frames, 5))
+    yaw = geometry.yaw_matrix(torch.tensor(1.2))
+    elsewhere = state._replace(
+        root_pos=state.root_pos @ yaw.T + torch.tensor([5.0, -2.0, 0.0]), root_rot=yaw @ state.root_rot
+    )
+    here, there = (likeness(s, torch.Generator().manual_seed(0)) for s in (state, elsewhere))
+    torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
+
+
+def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: MotionSet) -> None:
+    """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means nothing."""
+    reference = Reference(robot, motions)
+    likeness = MotionLikeness(reference)
+    rows = torch.randint(reference.num_frames, (400,), generator=torch.Generator().manual_seed(1))
+    state = reference.state(rows)
+
+    def distance(s: RobotState) -> float:
+        return likeness(s, torch.Generator().manual_seed(0)).item()
+
+    recorded = distance(state)
+    standing = state._replace(**{
+        name: getattr(state, name).mean(0, keepdim=True).expand_as(getattr(state, name)) * (0.0 if "vel" in name else 1.0)
+        for name in ("root_vel", "root_ang", "joint_pos", "joint_vel")
+    })  # fmt: skip
+    assert distance(standing) > 3.0 * recorded
+    assert distance(state._replace(root_pos=state.root_pos - torch.tensor([0.0, 0.0, 0.4]))) > 3.0 * recorded
+    assert distance(rows_of(state, torch.randperm(400))) == pytest.approx(recorded, rel=1e-5)
+
+
+def test_likeness_draws_frames_by_their_clips_weights(robot: Robot, motions: MotionSet) -> None:
+    reference = Reference(robot, motions)
+    reference.weight[:] = 0.0
+    reference.weight[1] = 2.0
+    likeness = MotionLikeness(reference)
+    draw = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=likeness.chance.dtype)
+    frames = torch.searchsorted(likeness.chance, draw, right=True)
+    first = int(reference.start[1])
+    assert frames.min() >= first and frames.max() < first + int(reference.length[1])
+    assert len(frames.unique()) > 0.9 * min(1000, int(reference.length[1])) * (1 - math.exp(-1000 / int(reference.length[1])))
+
+
+def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motions: MotionSet) -> None:
+    """A crowd at rest in one posture, moved down the gradient: its spread and its speeds become the recordings'."""
+    reference = Reference(robot, motions)
+    likeness = MotionLikeness(reference)
+    recorded = reference.state(torch.arange(reference.num_frames))
+    generator = torch.Generator().manual_seed(0)
+    crowd = rows_of(recorded, torch.zeros(128, dtype=torch.long))
+    free = {
+        name: (getattr(crowd, name) * rest + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)).requires_grad_()
+        for name, rest in (("joint_pos", 1.0), ("root_vel", 0.0), ("root_ang", 0.0), ("joint_vel", 0.0))
+    }
+    rates = {"joint_pos": 0.01, "root_vel": 0.02, "root_ang": 0.02, "joint_vel": 0.1}
+    optimizer = torch.optim.Adam([{"params": [free[name]], "lr": rate} for name, rate in rates.items()])
+    for _ in range(150):
+        optimizer.zero_grad()
+        likeness(crowd._replace(**free), generator).backward()
+        optimizer.step()
+    mean, std = recorded.root_vel[:, 0].mean(), recorded.root_vel[:, 0].std()
+    assert abs(float(free["root_vel"].detach()[:, 0].mean() - mean)) < 0.3 * float(std)
+    for name, values in free.items():
+        spread = values.detach().std(0) / getattr(recorded, name).std(0)
+        assert 0.7 < float(spread.mean()) < 1.4, name

@@ -66,7 +66,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}])
+@pytest.mark.parametrize("change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"stay_up": 1.0, "likeness": 1.0}])
 def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionSet, change: dict[str, Any]) -> None:
     config = dataclasses.replace(TINY, **change)
     whole, again = make(robot, motions, config=config), make(robot, motions, config=config)
