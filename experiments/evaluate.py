@@ -17,11 +17,14 @@ from experiments.common import Run, at_least, console, one_of, verb
 from experiments.imitate import Judge
 from experiments.plant import hold_of, place_of, plant_of
 from experiments.typed import build
-from mocap_data import MotionSet
+from mocap_data import MotionSet, ReferenceMotion
+from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules, robots
 from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
+from npmp.envs.kinematics import Kinematics
 from npmp.envs.plant import PlantConfig
+from npmp.envs.state import pose_from_qpos
 from npmp.reuse import HighLevelPolicy, evaluate_walking
 from npmp.robots import Robot
 from npmp.rollout import track
@@ -49,7 +52,8 @@ def evaluate(
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the root from
-    the reference's; `joint_error_rad`, the mean absolute difference of joint angles.
+    the reference's; `joint_error_rad`, the mean absolute difference of joint angles. `mean` is over clips, long or short, but for
+    `time_share`: the tracked share of all clips' time.
     """
     skill.check_robot(robot)
     n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
@@ -76,6 +80,7 @@ def evaluate(
                     "tracked_fraction": float(result.fraction[i]),
                     "tracked_s": steps * env.dt,
                     "duration_s": (motion.num_frames - 1) * env.dt,
+                    "speed_mps": mean_speed(motion),
                     "base_deviation_m": {"mean": float(deviation.mean()), "max": float(deviation.max())},
                     "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
                 }
@@ -86,8 +91,8 @@ def evaluate(
             for key, value in (
                 ("qpos", qpos),
                 ("reference_qpos", reference),
-                ("foot_height", foot_heights(robot, env, qpos)),
-                ("reference_foot_height", foot_heights(robot, env, reference)),
+                ("foot_height", foot_heights(robot, env.kinematics, qpos)),
+                ("reference_foot_height", foot_heights(robot, env.kinematics, reference)),
             ):
                 group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
     judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads, sim=sim, device=device)
@@ -100,6 +105,7 @@ def evaluate(
         "mean": {
             "tracked_fraction": _mean(clips, "tracked_fraction"),
             "tracked_s": _mean(clips, "tracked_s"),
+            "time_share": sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips),
             "base_deviation_m": {
                 "mean": float(np.mean([c["base_deviation_m"]["mean"] for c in clips])),
                 "max": float(np.mean([c["base_deviation_m"]["max"] for c in clips])),
@@ -154,13 +160,34 @@ def _mean(clips: list[dict[str, Any]], key: str) -> float:
     return float(np.mean([c[key] for c in clips]))
 
 
-def foot_heights(robot: Robot, env: ImitationEnv, qpos: np.ndarray) -> np.ndarray:
-    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot."""
-    from npmp.envs.state import pose_from_qpos
+def mean_speed(motion: ReferenceMotion) -> float:
+    """Length of the root's horizontal path by its time [m/s]."""
+    path = np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=1).sum()
+    return float(path * motion.rate_hz / max(motion.num_frames - 1, 1))
 
-    poses = env.kinematics(*pose_from_qpos(torch.tensor(qpos).to(env.device)))
+
+def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None) -> MotionSet:
+    """The motions that are no faster on average [m/s], and never lift the sole of a foot higher [m]; None takes all.
+
+    Raises: InputError when none is left.
+    """
+    kept = [m.name for m in motions.motions if max_speed is None or mean_speed(m) <= max_speed]
+    if max_foot_height is not None:
+        kinematics = Kinematics(robot.model())
+        kept = [name for name in kept if foot_heights(robot, kinematics, motions[name].qpos).max() <= max_foot_height]
+    if not kept:
+        limits = (f"a mean speed of at most {max_speed} m/s", max_speed), (f"its feet below {max_foot_height} m", max_foot_height)
+        words = " and ".join(text for text, value in limits if value is not None)
+        raise InputError(f"none of the {len(motions.motions)} motions has {words}")
+    return motions.select(kept)
+
+
+def foot_heights(robot: Robot, kinematics: Kinematics, qpos: np.ndarray) -> np.ndarray:
+    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot. kinematics: on any device."""
+    device = next(kinematics.buffers()).device
+    poses = kinematics(*pose_from_qpos(torch.tensor(qpos).to(device)))
     feet = [robot.body_names.index(b) for b in robot.foot_bodies]
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=env.device)
+    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=device)
     centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
     return (centers[..., 2].amin(-1) - robot.foot_radius).cpu().numpy()
 
@@ -188,7 +215,7 @@ def run(config: DictConfig, run: Run) -> int:
     at_least(config, starts=1)
     one_of(config, "video", "auto", "none")
     out, robot = run.place, robots.load(config.robot.name)
-    motions = load_motions(config.data, robot, config.split)
+    motions = within(load_motions(config.data, robot, config.split), robot, config.max_speed, config.max_foot_height)
     module = modules.find(str(config.module))
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
@@ -196,8 +223,9 @@ def run(config: DictConfig, run: Run) -> int:
     plant = plant_of(config.randomization, hold_of(skill, config.hold))
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
     place = place_of(config, run)
+    limits = {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
     run.begin()
-    result = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split} | evaluate(
+    result = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split} | limits | evaluate(
         skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
     )
     result["randomization"] = config.randomization.name
@@ -234,6 +262,7 @@ def run(config: DictConfig, run: Run) -> int:
     terminal = console()
     starts = result["random_starts"]
     terminal.print(
+        f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
         f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
         f"{out / 'report.html'}",
         highlight=False,

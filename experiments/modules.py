@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from experiments.common import Run, compose, console, one_of, stored_config, verb
+from experiments.evaluate import mean_speed
 from experiments.help import choices
 from mocap_data import MotionSet, read_motions
 from mocap_data.errors import InputError
@@ -107,7 +107,7 @@ def add(config: DictConfig, run: Run) -> None:
         hours=hours_of(folder),
         machine=str(config.machine),
         evaluations=evaluations,
-        speeds={} if motions is None else speeds_of(motions),
+        speeds={} if motions is None else {motion.name: mean_speed(motion) for motion in motions.motions},
         wander=wander,
         limits=str(config.limits),
     )
@@ -147,14 +147,6 @@ def size_of(motions: MotionSet) -> dict[str, Any]:
         "recordings": len({m.recording or m.name for m in motions.motions}),
         "clips": len(motions.motions),
         "seconds": float(sum(len(m.qpos) / m.rate_hz for m in motions.motions)),
-    }
-
-
-def speeds_of(motions: MotionSet) -> dict[str, float]:
-    """Mean horizontal speed of each motion [m/s]: the length of the root's path by its time."""
-    return {
-        m.name: float(np.linalg.norm(np.diff(m.qpos[:, :2], axis=0), axis=1).sum() * m.rate_hz / max(len(m.qpos) - 1, 1))
-        for m in motions.motions
     }
 
 

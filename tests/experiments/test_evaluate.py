@@ -7,11 +7,14 @@ import shutil
 from pathlib import Path
 
 import h5py
+import mujoco
 import numpy as np
 import pytest
 import yaml
 
 from experiments import cli
+from mocap_data import read_motions
+from npmp.robots import Robot
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +48,41 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             assert group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
     for key in ("tracked_fraction", "joint_error_rad"):
         assert found["mean"][key] == pytest.approx(sum(clip[key] for clip in found["clips"]) / 2)
+    seconds = {key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")}
+    assert found["mean"]["time_share"] == pytest.approx(seconds["tracked_s"] / seconds["duration_s"])
     for key in ("mean", "max"):
         deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
         assert found["mean"]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
+
+
+def test_only_clips_within_limits(
+    evaluated: Path, data: Path, trained: Path, robot: Robot, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Limits between what MuJoCo and a sum over the path say of the two clips leave the one that keeps them."""
+    clips = {clip["name"]: clip for clip in json.loads((evaluated / "evaluation.json").read_text())["clips"]}
+    model, speeds, heights = robot.model(), {}, {}
+    physics = mujoco.MjData(model)
+    for motion in read_motions(data).motions:
+        steps = np.diff(motion.qpos[:, :2], axis=0)
+        speeds[motion.name] = sum(float(np.hypot(*step)) for step in steps) / clips[motion.name]["duration_s"]
+        assert clips[motion.name]["speed_mps"] == pytest.approx(speeds[motion.name], rel=1e-6)
+        height = []
+        for physics.qpos[:] in motion.qpos:
+            mujoco.mj_kinematics(model, physics)
+            for name, (ball,) in zip(robot.foot_bodies, robot.foot_points, strict=True):  # ANYmal's feet are balls
+                height.append((physics.body(name).xpos + physics.body(name).xmat.reshape(3, 3) @ ball)[2])
+        heights[motion.name] = max(height) - robot.foot_radius
+    for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
+        low, high = sorted(figures, key=lambda name: figures[name])
+        limit = 0.5 * (figures[low] + figures[high])
+        arguments = [f"module={trained / 'module'}", f"data={data}", f"{key}={limit}", "debug=tiny", "threads=1", "video=none"]
+        assert cli.main(["evaluate", *arguments, f"out={tmp_path / key}"]) == 0
+        found = json.loads((tmp_path / key / "evaluation.json").read_text())
+        assert [clip["name"] for clip in found["clips"]] == [low]
+        assert found[key] == limit
+    capfd.readouterr()
+    assert cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
+    assert "none of the 2 motions has a mean speed of at most 1e-06 m/s" in capfd.readouterr().err
 
 
 def test_the_folder(evaluated: Path) -> None:
