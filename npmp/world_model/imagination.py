@@ -186,5 +186,5 @@ class Imagination:
             away = self.postures(after, self.weights.position, self.weights.rotation, self.weights.joints)
             wander = (away * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
         if self.likeness is not None and free.any():
-            unlike = self.likeness(RobotState(*(f[:, free].flatten(0, 1) for f in after)), generator)
+            unlike = self.likeness(RobotState(*(f[:, free] for f in after)), generator)
         return Imagined(tracking, kl, spread, wander, unlike)

@@ -59,28 +59,38 @@ class MotionLikeness(nn.Module):
 
     states: Tensor
     chance: Tensor
+    last: Tensor
 
     def __init__(self, reference: Reference, directions: int = 64):
         """reference: whose frames are drawn by their clips' weights, as starts are; directions: projections of each call."""
         super().__init__()
         states = _motion(reference.tracked(reference.frames))
-        self.scale = Normalizer(states.shape[-1]).to(states.device)
-        self.scale.fit(states, 0.01)
-        self.register_buffer("states", self.scale(states), persistent=False)
         weight = reference.weight.repeat_interleave(reference.length)
+        self.scale = Normalizer(states.shape[-1]).to(states.device)
+        self.scale.fit(states[weight > 0], 0.01)
+        self.register_buffer("states", self.scale(states), persistent=False)
         self.register_buffer("chance", weight.cumsum(0) / weight.sum(), persistent=False)
+        last = (reference.start + reference.length - 1).repeat_interleave(reference.length)
+        self.register_buffer("last", last, persistent=False)
         self.directions = directions
 
     def forward(self, state: RobotState, generator: torch.Generator) -> Tensor:
-        """Distance of n states, batch shape (n,), from as many frames drawn: (), in standard deviations of a projection."""
+        """Distance of what n robots do over T steps, batch shape (T, n), from as many stretches of as many frames drawn.
+
+        Stretches, as states that follow each other are alike on either side; one stays at the last frame of its clip.
+
+        Returns: (), in standard deviations of a projection; above zero by the chance of the draws for robots that do move alike.
+        """
         found = self.scale(_motion(state))
-        n, width = found.shape
-        draw = torch.rand(n, generator=generator, dtype=self.chance.dtype, device=found.device)
+        steps, robots, width = found.shape
+        draw = torch.rand(robots, generator=generator, dtype=self.chance.dtype, device=found.device)
         # rounding may leave the last entry of the cumulated chances below the highest draw
-        frames = torch.searchsorted(self.chance, draw, right=True).clamp(max=len(self.chance) - 1)
+        first = torch.searchsorted(self.chance, draw, right=True).clamp(max=len(self.chance) - 1)
+        frames = torch.minimum(first + torch.arange(steps, device=found.device).unsqueeze(-1), self.last[first])
         axes = torch.randn(width, self.directions, generator=generator, device=found.device)
         axes = axes / axes.norm(dim=0)
-        return ((found @ axes).sort(0).values - (self.states[frames] @ axes).sort(0).values).abs().mean()
+        ranked = ((states @ axes).flatten(0, 1).sort(0).values for states in (found, self.states[frames]))
+        return torch.sub(*ranked).abs().mean()
 
 
 def _motion(state: RobotState) -> Tensor:

@@ -65,9 +65,20 @@ class Replay:
     def __len__(self) -> int:
         return self.filled * self.num_envs
 
-    def _draw(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Random slots with `length` slots after them, oldest first, and robots; (batch,) each."""
+    def _draw(
+        self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Random slots with `length` slots after them, oldest first, and robots; (batch,) each.
+
+        tracking: only such as have reference left after these slots, if there are any.
+        """
         oldest = (self.head - self.filled) % self.capacity
+        if tracking:
+            last = (oldest + torch.arange(length, self.filled, device=self.device)) % self.capacity
+            known = torch.nonzero(self.frame[last] < self.last_frame[last])
+            if len(known):
+                age, robot = known[torch.randint(len(known), (batch,), generator=generator, device=self.device)].T
+                return (oldest + age) % self.capacity, robot
         age = torch.randint(self.filled - length, (batch,), generator=generator, device=self.device)
         robot = torch.randint(self.num_envs, (batch,), generator=generator, device=self.device)
         return (oldest + age) % self.capacity, robot
@@ -80,22 +91,26 @@ class Replay:
         states, before = self.floats["state"][steps, env], steps[:-1]
         return Window(states, self.floats["setpoint"][before, env], self.floats["physics"][before, env], valid)
 
-    def moments(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """All fields at random single moments, (batch, ...) each."""
-        slot, env = self._draw(batch, 0, generator)
+    def moments(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> dict[str, Tensor]:
+        """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""
+        slot, env = self._draw(batch, 0, generator, tracking=tracking)
         integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
         return {k: v[slot, env] for k, v in self.floats.items()} | integers
 
-    def starts(self, batch: int, generator: torch.Generator) -> Start:
-        """Random single moments to imagine imitation from."""
-        return Start(**self.moments(batch, generator))
+    def starts(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> Start:
+        """Random single moments to imagine from; `tracking`: of robots that have reference left."""
+        return Start(**self.moments(batch, generator, tracking=tracking))
 
-    def stretches(self, batch: int, length: int, generator: torch.Generator) -> tuple[Start, Tensor]:
+    def stretches(
+        self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False
+    ) -> tuple[Start, Tensor]:
         """`length` successive moments and the one after them, to imagine from: fields (length + 1, batch, ...), oldest first.
+
+        tracking: of robots that have reference left after the last.
 
         Second, (length + 1, batch) bool: where an episode began, or the robot was sent to another frame.
         """
-        slot, env = self._draw(batch, length, generator)
+        slot, env = self._draw(batch, length, generator, tracking=tracking)
         steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         fields = {k: v[steps, env] for k, v in self.floats.items()}
         return Start(**fields, frame=self.frame[steps, env], last_frame=self.last_frame[steps, env]), self.first[steps, env]

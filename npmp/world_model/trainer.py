@@ -300,9 +300,10 @@ class WorldModelTrainer:
     def _starts(self) -> Start:
         """Moments to imagine from, with the memory of the decoder as it is now where that is wanted."""
         c = self.config
+        tracking = not (c.stay_up or c.likeness)  # what acted from the prior is then nothing to learn from
         if not c.burn_in:
-            return self.replay.starts(c.policy_batch, self.generator)
-        stretch, first = self.replay.stretches(c.policy_batch, c.burn_in, self.generator)
+            return self.replay.starts(c.policy_batch, self.generator, tracking=tracking)
+        stretch, first = self.replay.stretches(c.policy_batch, c.burn_in, self.generator, tracking=tracking)
         return self.imagination.burn_in(stretch, first, self.generator)
 
     def module(self) -> SkillModule:

@@ -65,10 +65,6 @@ def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> No
     assert everything(reference.state(torch.arange(reference.num_frames)), **WEIGHTS).max() == 0.0
 
 
-def rows_of(state: RobotState, rows: Tensor) -> RobotState:
-    return RobotState(*(field[rows] for field in state))
-
-
 def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction the distance
     is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
@@ -78,10 +74,9 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
     mean = likeness.scale.mean
     width = len(mean)
     assert width == 10 + 2 * 12
-    one = RobotState(*(field[:1].repeat(5, *[1] * (field.dim() - 1)) for field in reference.state(torch.arange(1))))
-    one = one._replace(
-        root_pos=mean[:1].expand(5, 3), root_rot=mean[1:4].expand(5, 3, 3), joint_pos=mean[4:16].expand(5, 12),
-        root_vel=mean[16:19].expand(5, 3), root_ang=mean[19:22].expand(5, 3), joint_vel=mean[22:].expand(5, 12),
+    one = reference.state(torch.zeros(2, 5, dtype=torch.long))._replace(
+        root_pos=mean[:1].expand(2, 5, 3), root_rot=mean[1:4].expand(2, 5, 3, 3), joint_pos=mean[4:16].expand(2, 5, 12),
+        root_vel=mean[16:19].expand(2, 5, 3), root_ang=mean[19:22].expand(2, 5, 3), joint_vel=mean[22:].expand(2, 5, 12),
     )  # fmt: skip
     assert likeness(one, torch.Generator().manual_seed(0)) < 1e-5
     shifted = one._replace(root_vel=one.root_vel + 3.0 * likeness.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
@@ -92,7 +87,7 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
 def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet) -> None:
     reference = Reference(robot, motions)
     likeness = MotionLikeness(reference)
-    state = reference.state(torch.arange(0, reference.num_frames, 5))
+    state = reference.state(torch.arange(0, reference.num_frames, 5).unsqueeze(0))
     yaw = geometry.yaw_matrix(torch.tensor(1.2))
     elsewhere = state._replace(
         root_pos=state.root_pos @ yaw.T + torch.tensor([5.0, -2.0, 0.0]), root_rot=yaw @ state.root_rot
@@ -105,32 +100,46 @@ def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: Mot
     """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means nothing."""
     reference = Reference(robot, motions)
     likeness = MotionLikeness(reference)
-    rows = torch.randint(reference.num_frames, (400,), generator=torch.Generator().manual_seed(1))
-    state = reference.state(rows)
+    state = reference.state(torch.randint(reference.num_frames, (1, 400), generator=torch.Generator().manual_seed(1)))
 
     def distance(s: RobotState) -> float:
         return likeness(s, torch.Generator().manual_seed(0)).item()
 
     recorded = distance(state)
     standing = state._replace(**{
-        name: getattr(state, name).mean(0, keepdim=True).expand_as(getattr(state, name)) * (0.0 if "vel" in name else 1.0)
+        name: getattr(state, name).mean(1, keepdim=True).expand_as(getattr(state, name)) * (0.0 if "vel" in name else 1.0)
         for name in ("root_vel", "root_ang", "joint_pos", "joint_vel")
     })  # fmt: skip
     assert distance(standing) > 3.0 * recorded
     assert distance(state._replace(root_pos=state.root_pos - torch.tensor([0.0, 0.0, 0.4]))) > 3.0 * recorded
-    assert distance(rows_of(state, torch.randperm(400))) == pytest.approx(recorded, rel=1e-5)
+    assert distance(RobotState(*(field.flip(1) for field in state))) == pytest.approx(recorded, rel=1e-5)
 
 
-def test_likeness_draws_frames_by_their_clips_weights(robot: Robot, motions: MotionSet) -> None:
+def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: MotionSet) -> None:
+    """Frames of the one clip with a weight differ from those of the rest; robots like the former are at no distance."""
     reference = Reference(robot, motions)
     reference.weight[:] = 0.0
     reference.weight[1] = 2.0
     likeness = MotionLikeness(reference)
-    draw = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=likeness.chance.dtype)
-    frames = torch.searchsorted(likeness.chance, draw, right=True)
-    first = int(reference.start[1])
-    assert frames.min() >= first and frames.max() < first + int(reference.length[1])
-    assert len(frames.unique()) > 0.9 * min(1000, int(reference.length[1])) * (1 - math.exp(-1000 / int(reference.length[1])))
+    rows = slice(int(reference.start[1]), int(reference.start[1] + reference.length[1]))
+    likeness.states[:] = 100.0
+    likeness.states[rows] = torch.arange(float(reference.length[1])).unsqueeze(-1)  # a frame's number in all channels
+    likeness.scale.mean.zero_()
+    likeness.scale.std.fill_(1.0)
+    seen: list[Tensor] = []
+
+    def distance(first: Tensor) -> float:
+        """From robots whose states are those of the frames first, first + 1, ..., or the clip's last."""
+        number = torch.minimum(first + torch.arange(9).unsqueeze(-1), reference.length[1] - 1.0).unsqueeze(-1)
+        seen.append(number)
+        three, twelve, frame = number.expand(9, -1, 3), number.expand(9, -1, 12), number.unsqueeze(-1).expand(9, -1, 3, 3)
+        state = RobotState(three, frame, twelve, three, three, twelve, three, twelve)
+        return likeness(state, torch.Generator().manual_seed(0)).item()
+
+    drawn = torch.rand(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert distance((drawn * reference.length[1]).floor().float()) < 1e-4
+    assert distance(torch.zeros(64)) > 1.0
+    assert (seen[0][-1] == reference.length[1] - 1.0).any()  # some stretches reach the end
 
 
 def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motions: MotionSet) -> None:
@@ -139,7 +148,7 @@ def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motio
     likeness = MotionLikeness(reference)
     recorded = reference.state(torch.arange(reference.num_frames))
     generator = torch.Generator().manual_seed(0)
-    crowd = rows_of(recorded, torch.zeros(128, dtype=torch.long))
+    crowd = reference.state(torch.zeros(1, 128, dtype=torch.long))
     free = {
         name: (getattr(crowd, name) * rest + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)).requires_grad_()
         for name, rest in (("joint_pos", 1.0), ("root_vel", 0.0), ("root_ang", 0.0), ("joint_vel", 0.0))
@@ -151,7 +160,7 @@ def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motio
         likeness(crowd._replace(**free), generator).backward()
         optimizer.step()
     mean, std = recorded.root_vel[:, 0].mean(), recorded.root_vel[:, 0].std()
-    assert abs(float(free["root_vel"].detach()[:, 0].mean() - mean)) < 0.3 * float(std)
+    assert abs(float(free["root_vel"].detach()[..., 0].mean() - mean)) < 0.3 * float(std)
     for name, values in free.items():
-        spread = values.detach().std(0) / getattr(recorded, name).std(0)
+        spread = values.detach()[0].std(0) / getattr(recorded, name).std(0)
         assert 0.7 < float(spread.mean()) < 1.4, name

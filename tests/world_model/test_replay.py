@@ -99,3 +99,24 @@ def test_a_replay_of_another_shape_is_refused() -> None:
         Replay(10, ENVS, SIZES).load_state_dict(state)
     with pytest.raises(ValueError, match="does not fit"):
         Replay(20, ENVS + 1, SIZES).load_state_dict(state)
+
+
+def test_starts_of_robots_that_have_reference_left() -> None:
+    """Robot 1 has none; robot 2 from step 30 on. Every other moment is drawn, and nothing else."""
+    replay = Replay(40, ENVS, SIZES)
+    frame = torch.zeros(ENVS, dtype=torch.long)
+    for t in range(55):
+        ends = torch.tensor([99, t, 99 if t < 30 else t])
+        replay.add(frame + t, ends, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()})
+    start = replay.starts(2000, torch.Generator().manual_seed(0), tracking=True)
+    assert bool((start.frame < start.last_frame).all())
+    assert len(torch.unique(start.frame)) == 40
+    early = (start.frame < 30).float().mean()  # of 15 such steps two robots track, of the 25 later ones one
+    assert early.item() == pytest.approx(30 / 55, abs=0.04)
+    stretch, _ = replay.stretches(2000, 6, torch.Generator().manual_seed(0), tracking=True)
+    assert bool((stretch.frame[-1] < stretch.last_frame[-1]).all())
+    assert stretch.frame[0].min() == 15 and stretch.frame[-1].max() == 54
+    assert torch.equal(stretch.frame, stretch.frame[:1] + torch.arange(7).unsqueeze(-1))
+    for _ in range(40):
+        replay.add(frame, frame, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()})
+    assert len(replay.starts(5, torch.Generator(), tracking=True).frame) == 5  # nobody tracks: any moment
