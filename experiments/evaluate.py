@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def evaluate(
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the root from
-    the reference's; `joint_error_rad`, the mean absolute difference of joint angles. `mean` is over clips, long or short, but for
-    `time_share`: the tracked share of all clips' time.
+    the reference's (`last`: at the last of them); `joint_error_rad`, the mean absolute difference of joint angles. `mean` and
+    `median` are over clips, long or short, but for `time_share`: the tracked share of all clips' time.
     """
     skill.check_robot(robot)
     n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
@@ -81,7 +82,11 @@ def evaluate(
                     "tracked_s": steps * env.dt,
                     "duration_s": (motion.num_frames - 1) * env.dt,
                     "speed_mps": mean_speed(motion),
-                    "base_deviation_m": {"mean": float(deviation.mean()), "max": float(deviation.max())},
+                    "base_deviation_m": {
+                        "mean": float(deviation.mean()),
+                        "max": float(deviation.max()),
+                        "last": float(deviation[-1]),
+                    },
                     "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
                 }
             )
@@ -101,17 +106,13 @@ def evaluate(
         "sim": sim,
         "seed": seed,
         "versions": report.versions(),
+        "seen_in_training": seen_in_training(skill.contract.training, motions),
         "clips": clips,
         "mean": {
-            "tracked_fraction": _mean(clips, "tracked_fraction"),
-            "tracked_s": _mean(clips, "tracked_s"),
             "time_share": sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips),
-            "base_deviation_m": {
-                "mean": float(np.mean([c["base_deviation_m"]["mean"] for c in clips])),
-                "max": float(np.mean([c["base_deviation_m"]["max"] for c in clips])),
-            },
-            "joint_error_rad": _mean(clips, "joint_error_rad"),
+            **over_clips(clips, np.mean),
         },
+        "median": over_clips(clips, np.median),
         "random_starts": {"starts": starts, **judge(skill)},
     }
 
@@ -156,8 +157,25 @@ def evaluate_policy(
     return figures, traces
 
 
-def _mean(clips: list[dict[str, Any]], key: str) -> float:
-    return float(np.mean([c[key] for c in clips]))
+def over_clips(clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]) -> dict[str, Any]:
+    """The clips' figures, each averaged over the clips."""
+    figures: dict[str, Any] = {
+        key: float(average([c[key] for c in clips])) for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
+    }
+    deviations = [c["base_deviation_m"] for c in clips]
+    return figures | {"base_deviation_m": {key: float(average([d[key] for d in deviations])) for key in deviations[0]}}
+
+
+def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
+    """How many of the motions are, or share their recording with, one of the same name as a motion trained on.
+
+    training: the record in module.json. Returns None where it does not name its motions.
+    """
+    if not isinstance(training.get("clips"), list):
+        return None
+    names = set(training["clips"])
+    recordings = {m.recording for m in motions.motions if m.name in names} - {""}
+    return sum(m.name in names or m.recording in recordings for m in motions.motions)
 
 
 def mean_speed(motion: ReferenceMotion) -> float:
@@ -193,19 +211,19 @@ def foot_heights(robot: Robot, kinematics: Kinematics, qpos: np.ndarray) -> np.n
 
 
 def print_table(result: Mapping[str, Any]) -> None:
-    """A line per clip, and their mean."""
+    """A line per clip, their mean and their median."""
     from rich.table import Table
 
     table = Table(box=None)
     table.add_column("clip")
-    for name in ("tracked", "of s", "base m", "max m", "joints rad"):
+    for name in ("tracked", "of s", "base m", "max m", "last m", "joints rad"):
         table.add_column(name, justify="right")
-    for row in [*result["clips"], {"name": "mean", "duration_s": float("nan"), **result["mean"]}]:
+    for row in [*result["clips"], *({"name": average, **result[average]} for average in ("mean", "median"))]:
         base = row["base_deviation_m"]
-        duration = "" if np.isnan(row["duration_s"]) else f"{row['duration_s']:.1f}"
+        duration = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
         table.add_row(
             row["name"], f"{row['tracked_fraction']:.3f}", duration,
-            f"{base['mean']:.3f}", f"{base['max']:.3f}", f"{row['joint_error_rad']:.3f}",
+            f"{base['mean']:.3f}", f"{base['max']:.3f}", f"{base['last']:.3f}", f"{row['joint_error_rad']:.3f}",
         )  # fmt: skip
     console().print(table)
 
@@ -229,6 +247,13 @@ def run(config: DictConfig, run: Run) -> int:
         skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
     )
     result["randomization"] = config.randomization.name
+    seen, count = result["seen_in_training"], len(motions.motions)
+    if seen and config.split == "validation":
+        print(
+            f"npmp: warning: the module was trained on recordings of {seen} of {count} validation clips, so these are no held-out"
+            " scores; train with npmp imitate split=train",
+            file=sys.stderr,
+        )
     walking = None
     if policy is not None:
         result["walking"], walking = evaluate_policy(
@@ -241,7 +266,8 @@ def run(config: DictConfig, run: Run) -> int:
         out / "report.html",
         report.ReportData(
             title=f"Imitation by {skill.robot}",
-            subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic",
+            subtitle=f"{count} clips, each once from its first frame, deterministic"
+            + (f"; {seen} of recordings that the module was trained on" if seen else ""),
             retarget=report.retarget_rows(motions.motions),
             evaluation=result,
             rollouts=out / "rollouts.h5",

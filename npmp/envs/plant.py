@@ -15,6 +15,7 @@ import mujoco
 import torch
 from torch import Tensor
 
+from npmp import geometry
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
 from npmp.robots import Robot
@@ -88,10 +89,14 @@ class Plant:
 
     @property
     def physics(self) -> Tensor:
-        """What the simulator alone knows of each robot: the draws of its physics and the present push, each about in [-1, 1]."""
+        """What the simulator alone knows of each robot: the draws of its physics and the present push, each about in [-1, 1].
+
+        The push is given forwards and to the left of the robot, as networks that see no heading could not use it otherwise.
+        """
         if self.config.pushes.force == 0:
             return self.randomizer.unit
-        return torch.cat((self.randomizer.unit, self.pusher.force / self.config.pushes.force), -1)
+        turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
+        return torch.cat((self.randomizer.unit, geometry.to_local(turned, self.pusher.force) / self.config.pushes.force), -1)
 
     def without_push(self, physics: Tensor) -> Tensor:
         """`physics` (..., P) as it is when nobody pushes."""
@@ -108,7 +113,7 @@ class Plant:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
         self.randomizer.draw(ids, generator)
         self.sim.set_state(ids, qpos, qvel)
-        self.pusher.advance(ids, True, generator)
+        self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
             self.state = state
         else:
@@ -141,7 +146,7 @@ class Plant:
         self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
         self.state = before.where(self.broken, after) if self.broken.any() else after
         self.history = self.sensing.remember(self.history, self.sensing.exact(self.state, self.joint_offset))
-        self.pusher.advance(self._everyone, False, generator)
+        self.pusher.advance(generator)
         return setpoint
 
     def note_broken(self, whereabouts: Callable[[int], dict[str, Any]]) -> None:

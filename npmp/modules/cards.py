@@ -12,8 +12,9 @@ from mocap_data.errors import InputError
 FAST_MPS = 2.0  # clips up to this speed are scored on their own as well
 LOST = 0.5  # a clip of which less than this share is tracked is named among the limits
 COLUMNS = (
-    "| clips | share of time tracked | clips tracked whole | base deviation, median | joint error |\n"
-    "|---|---|---|---|---|\n"
+    "| clips | share of time tracked | clips tracked whole | base deviation, mean over time | at the last tracked frame"
+    " | joint error |\n"
+    "|---|---|---|---|---|---|\n"
 )
 
 
@@ -78,9 +79,10 @@ def _data(content: CardContent) -> str:
     words += [content.about] if content.about else []
     words.append(f"{len(training.get('clips', []))} motions of {training.get('data', 'an unnamed dataset')}.")
     if content.clips:
+        held_out = "; whole recordings are held out" if len(training.get("clips", [])) < content.clips else ""
         words.append(
-            f"The dataset: {content.recordings} recordings, {content.clips} motions with their mirrors, {content.seconds:.0f} s;"
-            " whole recordings are held out."
+            f"The dataset: {content.recordings} recordings, {content.clips} motions with their mirrors,"
+            f" {content.seconds:.0f} s{held_out}."
         )
     return " ".join(words)
 
@@ -111,6 +113,8 @@ def _scores(content: CardContent) -> str:
         physics = evaluation.get("randomization", "none")
         name = "nominal" if physics == "none" else f"`randomization={physics}`"
         which = {"train": "trained on", "validation": "held-out"}.get(str(evaluation.get("split")), "all")
+        if which == "held-out" and (seen := evaluation.get("seen_in_training")):
+            which = f"validation ({seen} of recordings trained on)"
         slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
         if slow and len(slow) < len(clips):
             rows += _row(f"{which}, up to {FAST_MPS:g} m/s ({len(slow)}), {name}", slow)
@@ -120,7 +124,7 @@ def _scores(content: CardContent) -> str:
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
         "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions; deviations"
-        f" are over the tracked steps.\n\n{COLUMNS}{rows}"
+        f" are over the tracked steps, those of the base the median over clips.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."
@@ -130,9 +134,10 @@ def _scores(content: CardContent) -> str:
 def _row(name: str, clips: Sequence[Mapping[str, Any]]) -> str:
     share = sum(c["tracked_s"] for c in clips) / max(sum(c["duration_s"] for c in clips), 1e-9)
     whole = sum(c["tracked_fraction"] >= 1.0 for c in clips)
-    deviation = statistics.median(c["base_deviation_m"]["mean"] for c in clips)
+    mean, last = ([c["base_deviation_m"].get(key) for c in clips] for key in ("mean", "last"))
+    bases = " | ".join("not recorded" if None in each else f"{100 * statistics.median(each):.1f} cm" for each in (mean, last))
     joints = statistics.fmean(c["joint_error_rad"] for c in clips)
-    return f"| {name} | {share:.3f} | {whole} | {100 * deviation:.1f} cm | {joints:.3f} rad |\n"
+    return f"| {name} | {share:.3f} | {whole} | {bases} | {joints:.3f} rad |\n"
 
 
 def _wandering(wander: Mapping[str, Any] | None) -> str:

@@ -8,6 +8,7 @@ robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import mujoco
@@ -43,6 +44,7 @@ class PhysicsConfig:
 
     friction: tuple[float, float] | None = None  # of the feet, sliding; None: the model's
     mass: Spread = field(default_factory=Spread)  # of the bodies, with their inertia
+    payload: tuple[float, float] | None = None  # [kg] on the root body, beside its scaled mass; None or (0, 0): none
     com_trunk: float = 0.0  # the root body's centre of mass is shifted by up to this along each axis [m]
     com_links: float = 0.0  # the other bodies' [m]
     joint_offset: float = 0.0  # calibration error of each joint's encoder, up to [rad]
@@ -57,6 +59,12 @@ class PhysicsConfig:
             object.__setattr__(self, "friction", tuple(float(v) for v in self.friction))  # lists as they come from a file
             if len(self.friction) != 2 or not 0.0 < self.friction[0] <= self.friction[1] < math.inf:
                 raise ValueError(f"friction must be two numbers, 0 < low <= high, got {list(self.friction)}")
+        if self.payload is not None:
+            object.__setattr__(self, "payload", tuple(float(v) for v in self.payload))
+            if len(self.payload) != 2 or not 0.0 <= self.payload[0] <= self.payload[1] < math.inf:
+                raise ValueError(f"payload must be two numbers, 0 <= low <= high, or null, got {list(self.payload)}")
+            if self.payload[1] == 0.0:
+                object.__setattr__(self, "payload", None)
 
 
 @dataclass(frozen=True)
@@ -75,11 +83,27 @@ class PushConfig:
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
+# what is scaled: a model field, the component of its last axis (None: all), and the spread's name in PhysicsConfig; masses come
+# first, where the payload finds them
+_SCALED: tuple[tuple[str, int | None, str], ...] = (
+    ("body_mass", None, "mass"),
+    ("body_inertia", None, "mass"),
+    ("dof_damping", None, "damping"),
+    ("actuator_biasprm", 2, "damping"),
+    ("dof_frictionloss", None, "friction_loss"),
+    ("actuator_gainprm", 0, "gain"),
+    ("actuator_biasprm", 1, "gain"),
+    ("actuator_forcerange", None, "torque"),
+)
+
+
 class PhysicsRandomizer:
     """Writes drawn physics into simulations, and says what was drawn.
 
     `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics (critic, world model); P is 0
-    when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this.
+    when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A payload is a point mass at the
+    root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that centre and the inertia about it as
+    they are.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
@@ -91,12 +115,10 @@ class PhysicsRandomizer:
         self._sim, self._config = sim, config
         bodies = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
-        self._trunk = bodies[0]
         feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies}
         on_feet = [g for g in range(model.ngeom) if int(model.geom_bodyid[g]) in feet]
         self._foot_geoms = torch.tensor([g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]])
         nu, nb = model.nu, len(self._bodies)
-        self._dofs = torch.arange(6, 6 + nu)
         # name -> how many draws; in this order they stand in `unit`
         wanted = {
             "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
@@ -109,6 +131,7 @@ class PhysicsRandomizer:
             "com_trunk": 3 if c.com_trunk > 0 else 0,
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
+            "payload": int(c.payload is not None),
         }
         self._columns: dict[str, slice] = {}
         size = 0
@@ -117,38 +140,41 @@ class PhysicsRandomizer:
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
         self.joint_offset = torch.zeros(sim.num_envs, nu, device=sim.device)
-        self._nominal = {
-            name: torch.tensor(getattr(model, name), dtype=torch.float64)
-            for name in ("body_mass", "body_inertia", "body_ipos", "dof_damping", "dof_frictionloss", "actuator_gainprm",
-                         "actuator_biasprm", "actuator_forcerange", "geom_friction")
-        }  # fmt: skip
-        varied: list[str] = []
-        if c.mass.active:
-            varied += ["body_mass", "body_inertia"]
-        if c.com_trunk > 0 or c.com_links > 0:
-            varied += ["body_ipos"]
-        if c.damping.active:
-            varied += ["dof_damping"]
-        if c.friction_loss.active:
-            varied += ["dof_frictionloss"]
-        if c.gain.active:
-            varied += ["actuator_gainprm"]
-        if c.gain.active or c.damping.active:
-            varied += ["actuator_biasprm"]
-        if c.torque.active:
-            varied += ["actuator_forcerange"]
-        if c.friction is not None:
-            varied += ["geom_friction"]
-        self._fields = sim.expand(varied)
-        self._derived = bool({"body_mass", "body_inertia", "body_ipos"} & set(varied))
+        self._trunk, loaded = bodies[0], ("body_mass",) if c.payload is not None else ()
+        scaled = [entry for entry in _SCALED if self._spreads()[entry[2]].active or entry[0] in loaded]
+        shifted = c.com_trunk > 0 or c.com_links > 0
+        varied = [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
+        self._fields = sim.expand(list(dict.fromkeys(varied)))
+        self._derived = shifted or "body_mass" in self._fields
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
         # the draws become values where the simulator keeps its models
         self._place = next((values.device for values in self._fields.values()), sim.device)
-        self._nominal = {name: values.to(self._place) for name, values in self._nominal.items()}
-        self._bodies, self._foot_geoms, self._dofs = (
-            index.to(self._place) for index in (self._bodies, self._foot_geoms, self._dofs)
-        )
+        self._foot_geoms = self._foot_geoms.to(self._place)
+        self._scaled = self._products(scaled) if scaled else None
+        self._shifted = self._shifts(bodies[0]) if shifted else None
+
+    def _products(self, scaled: list[tuple[str, int | None, str]]) -> tuple[_Values, _Terms, _Terms]:
+        """All values of the entries of _SCALED, with their terms s_global and s_i."""
+        nu = self._sim.model.nu
+        robot = {"body": self._bodies, "dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}  # the world has parts too
+        values = _Values(self._sim.model, self._fields, [(name, component) for name, component, _ in scaled])
+        whole, each = [], []
+        for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
+            spread, parts = self._spreads()[kind], robot[name.split("_")[0]]
+            whole.append((shape, [(parts, spread.whole, self._columns[f"{kind}_whole"])]))
+            each.append((shape, [(parts, spread.each, self._columns[f"{kind}_each"])]))
+        return values, _Terms(whole, self._place), _Terms(each, self._place)
+
+    def _shifts(self, trunk: int) -> tuple[_Values, _Terms]:
+        """The centres of mass, with what is added to them."""
+        c, bodies = self._config, self._bodies
+        values = _Values(self._sim.model, self._fields, [("body_ipos", None)])
+        shifts = [
+            (bodies[bodies == trunk], c.com_trunk, self._columns["com_trunk"]),
+            (bodies[bodies != trunk], c.com_links, self._columns["com_links"]),
+        ]
+        return values, _Terms([(values.shapes[0], shifts)], self._place)
 
     def _spreads(self) -> dict[str, Spread]:
         c = self._config
@@ -172,80 +198,76 @@ class PhysicsRandomizer:
 
     def set(self, ids: Tensor, unit: Tensor) -> None:
         """Given physics: unit (k, P) in [-1, 1] for simulations ids (k,)."""
-        c, fields, nominal = self._config, self._fields, self._nominal
+        c = self._config
         self.unit[ids] = unit
         if c.joint_offset > 0:
             self.joint_offset[ids] = c.joint_offset * unit[:, self._columns["joint_offset"]].float()
-        if not fields or not len(ids):
+        if not self._fields or not len(ids):
             return
-        w = _Writer(fields, nominal, self._columns, ids.to(self._place), unit.to(self._place, torch.float64))
-        self._write_bodies(w)
-        if c.damping.active:
-            factor = w.scale("damping", c.damping)
-            w.write("dof_damping", nominal["dof_damping"][self._dofs] * factor, self._dofs)
-            w.write("actuator_biasprm", nominal["actuator_biasprm"][:, 2] * factor, component=2)
-        if c.friction_loss.active:
-            factor = w.scale("friction_loss", c.friction_loss)
-            w.write("dof_frictionloss", nominal["dof_frictionloss"][self._dofs] * factor, self._dofs)
-        if c.gain.active:
-            factor = w.scale("gain", c.gain)
-            w.write("actuator_gainprm", nominal["actuator_gainprm"][:, 0] * factor, component=0)
-            w.write("actuator_biasprm", nominal["actuator_biasprm"][:, 1] * factor, component=1)
-        if c.torque.active:
-            w.write("actuator_forcerange", nominal["actuator_forcerange"] * w.scale("torque", c.torque)[..., None])
+        rows, draws = ids.to(self._place), unit.to(self._place, torch.float64)
+        if self._scaled is not None:
+            values, whole, each = self._scaled
+            drawn = values.nominal * ((1.0 + whole(draws)) * (1.0 + each(draws)))
+            if c.payload is not None:
+                low, high = c.payload
+                drawn[:, self._trunk] += low + (high - low) * 0.5 * (1.0 + draws[:, self._columns["payload"]].squeeze(-1))
+            values.write(rows, drawn)
+        if self._shifted is not None:
+            values, shift = self._shifted
+            values.write(rows, values.nominal + shift(draws))
         if c.friction is not None:
             low, high = c.friction
-            share = 0.5 * (1.0 + w.column("friction")) if self._columns["friction"].stop else w.draws.new_zeros(len(ids), 1)
-            value = (low + (high - low) * share).expand(-1, len(self._foot_geoms))
-            w.write("geom_friction", value, self._foot_geoms, component=0)
+            share = 0.5 * (1.0 + draws[:, self._columns["friction"]]) if low < high else draws.new_zeros(len(ids), 1)
+            sliding = self._fields["geom_friction"][..., 0]
+            sliding[rows[:, None], self._foot_geoms] = (low + (high - low) * share).to(sliding.dtype)
         if self._derived:
             self._sim.set_const(ids)
 
-    def _write_bodies(self, w: _Writer) -> None:
-        """Masses, inertias and centres of mass."""
-        c, bodies = self._config, self._bodies
-        if c.mass.active:
-            factor = w.scale("mass", c.mass)
-            w.write("body_mass", w.nominal["body_mass"][bodies] * factor, bodies)
-            w.write("body_inertia", w.nominal["body_inertia"][bodies] * factor[..., None], bodies)
-        if "body_ipos" in w.fields:
-            shift = w.draws.new_zeros(len(w.rows), len(bodies), 3)
-            trunk = bodies == self._trunk
-            if c.com_trunk > 0:
-                shift[:, trunk] = c.com_trunk * w.column("com_trunk")[:, None]
-            if c.com_links > 0:
-                shift[:, ~trunk] = c.com_links * w.column("com_links").reshape(len(w.rows), -1, 3)
-            w.write("body_ipos", w.nominal["body_ipos"][bodies] + shift, bodies)
+
+class _Values:
+    """Values of model fields, all side by side: few operations on all of them serve a reset, not some on each field.
+
+    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and the values of each part.
+    """
+
+    def __init__(self, model: mujoco.MjModel, fields: dict[str, Tensor], names: list[tuple[str, int | None]]):
+        """fields (n, parts, ...) by name; names of those to take, and which component of the last axis, None for all."""
+        own = [torch.tensor(getattr(model, name), dtype=torch.float64) for name, _ in names]
+        own = [values if at is None else values[:, at] for values, (_, at) in zip(own, names, strict=True)]
+        self.shapes = [(len(values), values.numel() // len(values)) for values in own]
+        self._targets = [fields[name].flatten(1) if at is None else fields[name][..., at] for name, at in names]  # views
+        self._sizes = [target.shape[1] for target in self._targets]
+        self.nominal = torch.cat([values.flatten() for values in own]).to(self._targets[0].device)
+
+    def write(self, rows: Tensor, values: Tensor) -> None:
+        """values (k, m) into the fields of simulations rows (k,)."""
+        for target, value in zip(self._targets, values.split(self._sizes, -1), strict=True):
+            target.index_copy_(0, rows, value.to(target.dtype))
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Draws of some simulations on their way into model fields, all where the simulator keeps its models."""
+class _Terms:
+    """Half-widths times draws, one for each of the values that stand side by side; zero for those that do not vary."""
 
-    fields: dict[str, Tensor]  # (n, ...)
-    nominal: dict[str, Tensor]
-    columns: dict[str, slice]  # of draws, by name
-    rows: Tensor  # (k,)
-    draws: Tensor  # (k, P) float64
+    def __init__(self, fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]], place: torch.device):
+        """fields: shape (parts, values of each), and what varies: parts, their half-width, and which draws are theirs.
 
-    def column(self, name: str) -> Tensor:
-        """The draws of one kind."""
-        return self.draws[:, self.columns[name]]
+        There is one draw for all of those parts, one for each, or one for each value.
+        """
+        widths, columns = [], []
+        for shape, variations in fields:
+            width, column = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.long)
+            for parts, half_width, draws in variations:
+                if half_width > 0:
+                    width[parts] = half_width
+                    index = torch.arange(draws.start, draws.stop)
+                    column[parts] = index.view(min(len(index), len(parts)), -1)
+            widths.append(width.flatten())
+            columns.append(column.flatten())
+        self._width, self._column = torch.cat(widths).to(place), torch.cat(columns).to(place)
 
-    def scale(self, name: str, spread: Spread) -> Tensor:
-        """(k, 1) or (k, parts): (1 + s_global) (1 + s_i)."""
-        factor = self.draws.new_ones(len(self.rows), 1)
-        if spread.whole > 0:
-            factor = factor * (1.0 + spread.whole * self.column(f"{name}_whole"))
-        if spread.each > 0:
-            factor = factor * (1.0 + spread.each * self.column(f"{name}_each"))
-        return factor
-
-    def write(self, name: str, value: Tensor, parts: Tensor | None = None, *, component: int | None = None) -> None:
-        """Values (k, parts[, ...]) into a field's parts, None for all; `component` of its last axis alone, or all."""
-        field = self.fields[name] if component is None else self.fields[name][..., component]
-        where = (self.rows,) if parts is None else (self.rows[:, None], parts)
-        field[where] = value.to(field.dtype)
+    def __call__(self, draws: Tensor) -> Tensor:
+        """draws (k, P) float64 -> (k, m)."""
+        return self._width * draws.index_select(1, self._column)
 
 
 class Pusher:
@@ -260,23 +282,32 @@ class Pusher:
         self.left = torch.zeros(sim.num_envs, device=sim.device)  # [s] until the present push or gap is over
         self._applied = sim.wrench(root_body)[:, :2] if config.force > 0 else None
 
-    def advance(self, ids: Tensor, fresh: bool, generator: torch.Generator) -> None:
-        """Move the clocks of simulations ids (k,) on by a control step, or start them anew (fresh) in a gap."""
-        c = self.config
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """Start the clocks of simulations ids (k,) anew, in a gap."""
         if self._applied is None or len(ids) == 0:
             return
-        k = len(ids)
-        uniform = torch.rand((4, k), generator=generator, device=self.left.device)
-        left = torch.zeros_like(uniform[0]) if fresh else self.left[ids] - self._dt
+        uniform = torch.rand((4, len(ids)), generator=generator, device=self.left.device)
+        self.left[ids] = self._at_least_a_step(-self.config.gap_s * torch.log1p(-uniform[3]))
+        self.force.index_fill_(0, ids, 0.0)
+        self._applied.index_fill_(0, ids, 0.0)
+
+    def advance(self, generator: torch.Generator) -> None:
+        """Move all clocks on by a control step."""
+        c = self.config
+        if self._applied is None:
+            return
+        uniform = torch.rand((4, len(self.left)), generator=generator, device=self.left.device)
+        left = self.left - self._dt
         over = left <= 0.0
-        pushing = self.force[ids].abs().sum(-1) > 0
-        begins = over & ~pushing if not fresh else torch.zeros_like(over)
+        begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
-        drawn = c.force * uniform[1].unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        force = torch.where(begins.unsqueeze(-1), drawn, torch.where((over | fresh).unsqueeze(-1), 0.0, self.force[ids]))
-        # exponential times; at least a control step, the shortest that a push can last here
-        push_s = torch.clamp(-c.duration_s * torch.log1p(-uniform[2]), min=self._dt)
-        gap_s = torch.clamp(-c.gap_s * torch.log1p(-uniform[3]), min=self._dt)
-        self.left[ids] = torch.where(over, torch.where(begins, push_s, gap_s), left)
-        self.force[ids] = force
-        self._applied[ids] = force.to(self._applied)
+        drawn = (c.force * uniform[1]).unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+        self.force = torch.where(begins.unsqueeze(-1), drawn, torch.where(over.unsqueeze(-1), 0.0, self.force))
+        mean = torch.where(begins, c.duration_s, c.gap_s)
+        drawn_s = self._at_least_a_step(-mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3])))
+        self.left = torch.where(over, drawn_s, left)
+        self._applied.copy_(self.force)
+
+    def _at_least_a_step(self, seconds: Tensor) -> Tensor:
+        """Exponential times, no shorter than a control step: the shortest that a push can last here."""
+        return torch.clamp(seconds, min=self._dt)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp import geometry
 from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
 from npmp.envs.features import proprioception
 from npmp.envs.plant import PlantConfig
@@ -104,6 +105,20 @@ def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> 
     changed = (env.plant.physics != before).any(-1)
     assert torch.equal(changed, mask)
     assert not env.plant.without_push(torch.ones(4, env.plant.physics_size))[:, -2:].any()
+
+
+def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) -> None:
+    """Turning robot and push together changes nothing; a push from behind is forwards, one from the right is to the left."""
+    env = env_of(robot, motions, 3, FULL)
+    yaw = torch.tensor([0.0, torch.pi / 2, -2.0])
+    tilted = geometry.exp_so3(torch.tensor([0.1, -0.2, 0.0]))
+    env.state = env.state._replace(root_rot=geometry.yaw_matrix(yaw) @ tilted)
+    force = FULL.pushes.force
+    heading = geometry.yaw_of(env.state.root_rot)
+    env.plant.pusher.force = force * torch.stack((torch.cos(heading), torch.sin(heading)), -1)
+    torch.testing.assert_close(env.plant.physics[:, -2:], torch.tensor([[1.0, 0.0]] * 3))
+    env.plant.pusher.force = force * torch.stack((-torch.sin(heading), torch.cos(heading)), -1)
+    torch.testing.assert_close(env.plant.physics[:, -2:], torch.tensor([[0.0, 1.0]] * 3))
 
 
 @pytest.mark.parametrize("task", ["imitation", "walk"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 import yaml
 
 from experiments import cli
+from experiments.evaluate import over_clips, seen_in_training
 from mocap_data import read_motions
+from mocap_data.store import MotionSet, write_motions
 from npmp.robots import Robot
 
 
@@ -29,6 +32,7 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     found = json.loads((evaluated / "evaluation.json").read_text())
     assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(found)
     assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", "batch", 2, 4)
+    assert found["seen_in_training"] == 2
     assert len(found["clips"]) == 2
     with h5py.File(evaluated / "rollouts.h5") as file:
         assert file.attrs["robot"] == "anymal_b"
@@ -44,15 +48,68 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             joints = [float(np.abs(qpos[t, 7:] - reference[t, 7:]).sum() / 12) for t in frames]
             assert clip["base_deviation_m"]["mean"] == pytest.approx(sum(base) / len(base), rel=1e-9)
             assert clip["base_deviation_m"]["max"] == pytest.approx(max(base), rel=1e-9)
+            assert clip["base_deviation_m"]["last"] == pytest.approx(base[-1], rel=1e-9)
             assert clip["joint_error_rad"] == pytest.approx(sum(joints) / len(joints), rel=1e-9)
             assert group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
     for key in ("tracked_fraction", "joint_error_rad"):
         assert found["mean"][key] == pytest.approx(sum(clip[key] for clip in found["clips"]) / 2)
     seconds = {key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")}
     assert found["mean"]["time_share"] == pytest.approx(seconds["tracked_s"] / seconds["duration_s"])
-    for key in ("mean", "max"):
+    for key in ("mean", "max", "last"):
         deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
-        assert found["mean"]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
+        for average in ("mean", "median"):  # of two clips both are the middle
+            assert found[average]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
+
+
+def test_mean_and_median_over_clips() -> None:
+    """Of 0.1, 0.2 and 0.6 they are 0.3 and 0.2."""
+    figures = ("tracked_fraction", "tracked_s", "joint_error_rad")
+    clips = [
+        dict.fromkeys(figures, 2.0 * last) | {"base_deviation_m": {"mean": 0.01, "last": last}} for last in (0.6, 0.1, 0.2)
+    ]
+    for average, last in ((np.mean, 0.3), (np.median, 0.2)):
+        found = over_clips(clips, average)
+        assert found.pop("base_deviation_m") == pytest.approx({"mean": 0.01, "last": last})
+        assert found == pytest.approx(dict.fromkeys(figures, 2.0 * last))
+
+
+@pytest.mark.parametrize(
+    ("training", "seen"),
+    [
+        ({"clips": ["r1_c00"]}, 3),  # its chunk and its mirror with it
+        ({"clips": ["r1_c00_lr", "elsewhere"]}, 3),
+        ({"clips": ["lone", "r1_c00"]}, 4),
+        ({"clips": ["lone"]}, 1),  # "" is no recording that the other nameless one shares
+        ({"clips": ["elsewhere"]}, 0),
+        ({}, None),
+    ],
+)
+def test_clips_seen_in_training(training: dict[str, list[str]], seen: int | None, motions: MotionSet) -> None:
+    recordings = {"r1_c00": "r1", "r1_c00_lr": "r1", "r1_c01": "r1", "r2": "r2", "lone": "", "other": ""}
+    made = [dataclasses.replace(motions.motions[0], name=name, recording=key) for name, key in recordings.items()]
+    assert seen_in_training(training, dataclasses.replace(motions, motions=tuple(made))) == seen
+
+
+def test_validation_clips_that_were_trained_on_are_told(
+    trained: Path, motions: MotionSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A module of all clips and one of the training split, on the validation split."""
+    train, validation = (dataclasses.replace(m, split=s) for m, s in zip(motions.motions, ("train", "validation"), strict=True))
+    write_motions(tmp_path / "split.h5", dataclasses.replace(motions, motions=(train, validation)))
+    shutil.copytree(trained / "module", tmp_path / "honest")
+    contract = json.loads((trained / "module" / "module.json").read_text())
+    assert contract["training"]["clips"] == [train.name, validation.name]
+    contract["training"]["clips"] = [train.name]
+    (tmp_path / "honest" / "module.json").write_text(json.dumps(contract))
+    told = "trained on recordings of 1 of 1 validation clips"
+    for module, seen in ((trained / "module", 1), (tmp_path / "honest", 0)):
+        out = tmp_path / f"seen_{seen}"
+        arguments = [f"module={module}", f"data={tmp_path / 'split.h5'}", f"out={out}", "debug=tiny", "threads=1", "video=none"]
+        assert cli.main(["evaluate", *arguments, "split=validation"]) == 0
+        error = capfd.readouterr().err
+        assert (told in error and "npmp imitate split=train" in error) if seen else not error
+        assert json.loads((out / "evaluation.json").read_text())["seen_in_training"] == seen
+        assert ("1 of recordings that the module was trained on" in (out / "report.html").read_text()) == bool(seen)
 
 
 def test_only_clips_within_limits(

@@ -46,11 +46,16 @@ def test_add_makes_a_module_with_its_card(
     clip = {"name": motions.names[0], "tracked_fraction": 0.25, "tracked_s": 0.5, "duration_s": 2.0}
     clip |= {"base_deviation_m": {"mean": 0.02, "max": 0.1}, "joint_error_rad": 0.05}
     whole = clip | {"name": motions.names[1], "tracked_fraction": 1.0, "tracked_s": 3.0, "duration_s": 3.0}
-    for name, physics in (("nominal", "none"), ("randomized", "paper")):
+    # medians over 2 and 4 cm, and 5 and 9 cm; the randomized one from before the last frame's was written
+    later = whole | {"base_deviation_m": {"mean": 0.04, "max": 0.1, "last": 0.09}}
+    newer = [clip | {"base_deviation_m": {"mean": 0.02, "max": 0.1, "last": 0.05}}, later]
+    for name, physics, clips, seen in (
+        ("nominal", "none", newer, 0), ("randomized", "paper", [clip, whole], None), ("known", "wide", newer, 1),
+    ):  # fmt: skip
         (tmp_path / name).mkdir()
-        content = {"split": "validation", "randomization": physics, "clips": [clip, whole]}
+        content = {"split": "validation", "randomization": physics, "seen_in_training": seen, "clips": clips}
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
-    scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'}]"
+    scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
     assert cli.main(["modules", "add", str(trained), "name=dog", *given, "dtype=float16", f"out={tmp_path / 'dog'}"]) == 0
     capsys.readouterr()
@@ -58,7 +63,9 @@ def test_add_makes_a_module_with_its_card(
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"
     for words in (
         "# dog", "It cannot jump, nor swim. Less than half is tracked of", "Seed 0", "2 recordings, 2 motions", "5 s",
-        "| held-out, all (2), nominal | 0.700 | 1 | 2.0 cm | 0.050 rad |", "`randomization=paper`",
+        "| held-out, all (2), nominal | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
+        "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | 0.050 rad |",
+        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
         "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
     ):  # fmt: skip
         assert words in card, words

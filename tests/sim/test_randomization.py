@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import mujoco
 import numpy as np
 import pytest
 import torch
 
+from npmp import robots
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
@@ -28,6 +31,11 @@ def simulations(robot: Robot, n: int) -> BatchSim:
     sim = BatchSim(flat_scene(robot), n, control_rate_hz=robot.control_rate_hz, num_threads=1)
     sim.set_state(torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, sim.model.nv))
     return sim
+
+
+@pytest.fixture(scope="module")
+def op3() -> Robot:
+    return robots.load("op3")
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -103,6 +111,82 @@ def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
     np.testing.assert_allclose(sim.qpos[1].numpy(), data.qpos, atol=1e-9)
 
 
+def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
+    """0.1 + 0.75 * 0.4 kg = 0.4 kg for a draw of 0.5; the trunk's inertia has the mass's scale, its centre its shift."""
+    sim = simulations(op3, 2)
+    config = PhysicsConfig(mass=Spread(0.3), payload=(0.1, 0.5), com_trunk=0.01)
+    physics = PhysicsRandomizer(sim, op3, config)
+    unit = torch.tensor([[-1.0, 0.0, 0.0, 1.0, 0.5]])  # mass, three of the centre of mass, payload
+    physics.set(torch.tensor([1]), unit)
+    assert {name: len(value) for name, value in physics.drawn(1).items()} == {"mass_whole": 1, "com_trunk": 3, "payload": 1}
+    nominal, drawn = sim.model, sim.batch.get_model(1)
+    trunk = nominal.body(op3.body_names[0]).id
+    expected = 0.7 * nominal.body_mass
+    expected[trunk] += 0.4
+    np.testing.assert_allclose(drawn.body_mass, expected)
+    np.testing.assert_allclose(drawn.body_inertia, 0.7 * nominal.body_inertia)
+    np.testing.assert_allclose(drawn.body_ipos[trunk] - nominal.body_ipos[trunk], [0.0, 0.0, 0.01], atol=1e-12)
+    assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())  # derived constants follow
+    np.testing.assert_array_equal(sim.batch.get_model(0).body_mass, nominal.body_mass)  # nothing was drawn for the first
+    physics.set(torch.tensor([1]), unit)  # nothing adds up over episodes
+    np.testing.assert_allclose(sim.batch.get_model(1).body_mass, expected)
+
+
+def test_the_ground_carries_the_payload(op3: Robot) -> None:
+    """Two robots at rest, one with 0.5 kg more: the ground pushes up with 0.5 g more."""
+    sim = simulations(op3, 2)
+    physics = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.0, 0.5)))
+    physics.set(torch.arange(2), torch.tensor([[-1.0], [1.0]]))
+    for _ in range(60):
+        sim.step(torch.tensor(op3.home_joints).expand(2, -1))
+    assert sim.qvel.abs().max() < 1e-3 and (sim.qpos[:, 2] > 0.8 * op3.home_qpos[2]).all()  # standing still
+    up = []
+    for i in range(2):
+        model, data = sim.batch.get_model(i), sim.batch.get_data(i)
+        data.ctrl[:] = op3.home_joints
+        mujoco.mj_forward(model, data)
+        up.append(float(data.qfrc_constraint[2]))
+    weight = 9.81 * float(sim.model.body_mass.sum())
+    assert up[0] == pytest.approx(weight, rel=1e-3) and up[1] - up[0] == pytest.approx(9.81 * 0.5, rel=1e-2)
+
+
+def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
+    for config in (PhysicsConfig(payload=(0.0, 0.5)), PhysicsConfig(payload=(0.0, 0.5), friction=(0.5, 1.0), gain=Spread(0.1))):
+        sim = simulations(op3, 400)
+        PhysicsRandomizer(sim, op3, config).draw(torch.arange(400), generator())
+        added = sim.batch.expand("body_mass").sum(1) - sim.model.body_mass.sum()
+        assert -1e-9 < added.min() < 0.01 and 0.49 < added.max() < 0.5 + 1e-9 and added.mean() == pytest.approx(0.25, abs=0.02)
+    fixed = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.2, 0.2)))
+    fixed.draw(torch.arange(400), generator())
+    assert np.ptp(sim.batch.expand("body_mass").sum(1)) == 0
+    assert sim.batch.get_model(3).body_mass.sum() == pytest.approx(sim.model.body_mass.sum() + 0.2)
+
+
+@pytest.mark.parametrize("off", [None, (0.0, 0.0), [0, 0]])
+def test_no_payload_leaves_the_draws_as_they_are(robot: Robot, off: tuple[float, float] | None) -> None:
+    """To the bit: as many numbers as there are without, from the same place of the random stream, and the same fields."""
+    values = {field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)}
+    sim = simulations(robot, 3)
+    physics, g = PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})), generator()
+    assert PhysicsConfig(payload=off).payload is None
+    bodies, joints = 17, 12
+    assert physics.size == 6 + bodies + 4 * joints + 3 * bodies + joints  # friction and five of the whole robot, ...
+    physics.draw(torch.arange(3), g)
+    again = generator()
+    assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
+    assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
+    mass = physics.unit[:, physics._columns["mass_whole"]].double(), physics.unit[:, physics._columns["mass_each"]].double()
+    factor = (1.0 + 0.3 * mass[0]) * (1.0 + 0.1 * mass[1])
+    nominal = torch.from_numpy(sim.model.body_mass)[physics._bodies]
+    assert torch.equal(physics._fields["body_mass"][:, physics._bodies], nominal * factor)
+
+
+@pytest.mark.parametrize("wrong", [(-0.1, 0.5), (0.5, 0.1), (0.0, float("inf")), (0.5,), (float("nan"), 1.0)])
+def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="payload must be two numbers"):
+        PhysicsConfig(payload=wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", [{"friction": (0.0, 1.0)}, {"friction": (1.0, 0.5)}, {"com_trunk": -0.1}])
 def test_ranges_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -132,11 +216,11 @@ def test_pushes_have_the_configured_times_and_forces(robot: Robot) -> None:
     sim = simulations(robot, 500)
     pusher = Pusher(sim, 1, PushConfig(force=50.0, duration_s=0.1, gap_s=1.0), 0.02)
     everyone, g = torch.arange(500), generator()
-    pusher.advance(everyone, True, g)
+    pusher.begin(everyone, g)
     assert not pusher.force.any()
     rows = []
     for _ in range(1500):
-        pusher.advance(everyone, False, g)
+        pusher.advance(g)
         rows.append(pusher.force.clone())
     force = torch.stack(rows[200:]).norm(dim=-1)
     pushing = force > 0

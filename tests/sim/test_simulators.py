@@ -21,7 +21,7 @@ from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig,
 
 VARIED = PhysicsConfig(
     friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.02, damping=Spread(0.3, 0.1),
-    friction_loss=Spread(0.3), gain=Spread(0.2, 0.05), torque=Spread(0.2, 0.05),
+    friction_loss=Spread(0.3), gain=Spread(0.2, 0.05), torque=Spread(0.2, 0.05), payload=(0.0, 3.0),
 )  # fmt: skip
 
 
@@ -89,15 +89,15 @@ def test_drawn_physics_and_pushes_do_the_same(robot: Robot, others: str) -> None
         everyone = torch.arange(n)
         physics.draw(everyone, generator)
         placed(sim, qpos, qvel)
-        pusher.advance(everyone, True, generator)
+        pusher.begin(everyone, generator)
         for k in range(6):
             sim.step(ctrl)
-            pusher.advance(everyone, False, generator)
+            pusher.advance(generator)
             if k == 2:
                 some = torch.tensor([1, 4])
                 physics.draw(some, generator)
                 sim.set_state(some, qpos[some], qvel[some])
-                pusher.advance(some, True, generator)
+                pusher.begin(some, generator)
         assert pusher.force.any()
     torch.testing.assert_close(both[1].qpos.double(), both[0].qpos, rtol=0.0, atol=tolerance)
     torch.testing.assert_close(both[1].qvel.double(), both[0].qvel, rtol=0.0, atol=20 * tolerance)

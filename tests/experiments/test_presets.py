@@ -1,0 +1,82 @@
+"""What presets come to, held against the paper's figures, written by hand here."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from experiments import common, imitate
+from experiments.plant import plant_of
+from npmp.envs.plant import PlantConfig
+
+
+@functools.cache
+def plant(verb: str, *arguments: str) -> PlantConfig:
+    """Composing takes a while, and several tests ask for the same."""
+    needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
+    return plant_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")
+
+
+def test_published_has_the_papers_values() -> None:
+    config: Any = OmegaConf.to_container(common.compose("imitate", ["experiment=published", "data=x"]), resolve=True)
+    algo, learner = config["algo"], config["algo"]["learner"]
+    assert algo["name"] == "mo_vmpo" and algo["num_envs"] >= 1000 and config["steps"] == 3 * 10**10
+    assert (algo["unroll"], algo["updates"], algo["minibatches"]) == (32, 1, 1)
+    assert (algo["beta"], algo["beta_power"], algo["beta_ramp"]) == (0.3, 0.2, 0.5)
+    assert algo["initial_std"] == 0.2 and algo["critic_hidden"] == [1024, 1024, 1024]
+    assert learner["gamma"] == 0.95 and learner["target_period"] == 100
+    assert (learner["learning_rate"], learner["dual_learning_rate"]) == (1e-4, 1e-4)
+    assert (learner["epsilon_temperature"], learner["epsilon_mean"], learner["epsilon_std"]) == ([0.1], 0.1, 1e-5)
+    assert (learner["initial_temperature"], learner["initial_alpha_mean"], learner["initial_alpha_std"]) == (1.0, 1.0, 1.0)
+    assert learner["popart"] and learner["popart_step_size"] == 3e-4
+    assert config["net"] == {"latent_dim": 60, "alpha": 0.95, "encoder_width": 1024, "decoder_width": 256, "lstm_width": 256}
+    assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
+    assert plant_of(OmegaConf.create(config["randomization"]), "zero_order") == plant(
+        "imitate", "randomization=paper", "robot=anymal_b"
+    )
+
+
+def test_published_gives_way_to_robot_and_command_line() -> None:
+    op3 = plant("imitate", "experiment=published", "robot=op3")
+    paper = {name: plant("imitate", "randomization=paper", f"robot={name}") for name in ("anymal_b", "op3")}
+    assert op3 == paper["op3"] != paper["anymal_b"]
+    config = common.compose("imitate", ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"])
+    assert config.randomization.name == "none" and config.net.latent_dim == 32 and config.algo.beta == 0.1
+
+
+def test_published_runs(data: Path, tmp_path: Path) -> None:
+    """One iteration of 16 robots by 16 steps, randomized."""
+    out = tmp_path / "run"
+    given = [f"data={data}", f"out={out}", "experiment=published", "debug=tiny", "steps=256", "threads=1"]
+    assert imitate.main([*given, "evaluation.starts=2"]) == 0
+    lines = (out / "metrics.csv").read_text().splitlines()
+    assert len(lines) == 2 and (out / "module").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("verb", "robot", "force", "duration_s", "gap_s"),
+    [
+        ("imitate", "anymal_b", 50.0, 0.1, 1.0),
+        ("imitate", "op3", 3.0, 0.1, 1.0),
+        ("reuse", "anymal_b", 150.0, 0.2, 3.0),
+        ("reuse", "op3", 10.0, 0.15, 3.0),
+    ],
+)
+def test_pushes_are_smaller_shorter_and_more_frequent_in_imitation(
+    verb: str, robot: str, force: float, duration_s: float, gap_s: float
+) -> None:
+    pushes = plant(verb, "randomization=paper", f"robot={robot}").pushes
+    assert (pushes.force, pushes.duration_s, pushes.gap_s) == (force, duration_s, gap_s)
+    wide = plant(verb, "randomization=wide", f"robot={robot}").pushes
+    assert (wide.force, wide.duration_s, wide.gap_s) == (1.5 * force, duration_s, gap_s)
+
+
+def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() -> None:
+    for preset, robot, payload in (("paper", "op3", (0.0, 0.5)), ("wide", "op3", (0.0, 0.75)), ("paper", "anymal_b", None)):
+        one, other = (plant(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
+        assert one.physics.payload == payload
+        assert (one.physics, one.sensors) == (other.physics, other.sensors)
