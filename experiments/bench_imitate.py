@@ -2,15 +2,15 @@
 
 Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time), and
 the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both alike. Bare
-physics is the simulator's own call, `BatchSim.step` with the same hold: under a first-order hold it computes the setpoints of
-every physics step, as it does in the run.
+physics is the simulator's own call, `Simulator.step` with the same hold: under a first-order hold it computes the setpoints of
+every physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing setpoints to the host and states
+back is part of that call.
 """
 
 from __future__ import annotations
 
 import itertools
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,14 +22,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from experiments import imitate
+from experiments.bench import finished, synthetic_motions
 from experiments.common import Run, compose, console, cpus
-from experiments.plant import plant_of
+from experiments.plant import place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.robots import Robot
-from npmp.sim import BatchSim
+from npmp.sim import Simulator
 
 # the trainers' methods whose time is shown, and as what
 SECTIONS = {"_act": "sampler", "collect": "sampler", "fit": "model_fit", "improve_policy": "imagination"}
@@ -59,12 +60,12 @@ def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
     imitation = compose("imitate", [f"robot={config.robot.name}", "data=none"])
     with open_dict(imitation):
         imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
-    own = Setting(run.threads, torch.get_num_threads())
+    own, place = Setting(run.threads, torch.get_num_threads()), place_of(config, run)
     if not config.sweep:
-        return {"algo": config.algo.name, **measure(imitation, own, robot, motions, float(config.seconds), run.seed)}
+        return {"algo": config.algo.name, **measure(imitation, own, robot, motions, float(config.seconds), run.seed, place)}
     rows = []
     for setting in settings(config):
-        rows.append(measure(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed))
+        rows.append(measure(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed, place))
         shown = {k: v for k, v in rows[-1].items() if k in Setting.__annotations__}
         console().print(f"{rows[-1]['samples_per_s']:>9,.0f} samples/s  {shown}", highlight=False, soft_wrap=True)
     torch.set_num_threads(own.torch_threads)
@@ -77,8 +78,6 @@ def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def _data(config: DictConfig, robot: Robot, folder: Path) -> Path:
-    from experiments.bench import synthetic_motions
-
     return Path(config.data) if config.data is not None else synthetic_motions(robot, folder / "motions.h5")
 
 
@@ -92,29 +91,36 @@ def settings(config: DictConfig) -> Iterator[Setting]:
 
 
 def measure(
-    config: DictConfig, setting: Setting, robot: Robot, motions: MotionSet, seconds: float, seed: int
+    config: DictConfig,
+    setting: Setting,
+    robot: Robot,
+    motions: MotionSet,
+    seconds: float,
+    seed: int,
+    place: dict[str, str],
 ) -> dict[str, Any]:
-    """Iterations of one setting for so many seconds, after two that pay for imports, caches and compiling."""
+    """Iterations of one setting for so many seconds, after two that pay for imports, caches and compiling.
+
+    place: `sim` and `device` of the environment.
+    """
     torch.set_num_threads(setting.torch_threads)
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     plant = plant_of(config.randomization, config.task.hold)
     env_config = build(ImitationConfig, {**task, "num_threads": setting.threads, "plant": plant}, at="task")
-    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=seed, config=env_config)
-    sim = env.sim
-    if not isinstance(sim, BatchSim):
-        raise TypeError(f"the CPU's simulator is expected, not {type(sim).__name__}")
+    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=seed, config=env_config, **place)
+    sim, device = env.sim, env.device
     trainer, schedule = imitate.make_trainer(config, env, seed)
     trainer.warm_up()
-    begin = time.perf_counter()
+    begin = finished(device)
     for _ in range(2):
         trainer.iteration(0.0)
-    first_s = time.perf_counter() - begin
+    first_s = finished(device) - begin
     whole, raw, count = 0.0, 0.0, 0
-    with noted(sim) as asked, timed(trainer) as parts:
+    with noted(sim) as asked, timed(trainer, device) as parts:
         while whole < seconds:
-            begin = time.perf_counter()
+            begin = finished(device)
             trainer.iteration(0.5)
-            whole += time.perf_counter() - begin
+            whole += finished(device) - begin
             raw += bare(sim, asked)
             count += 1
     sampler, steps = parts["sampler"], count * schedule.each
@@ -136,12 +142,16 @@ def measure(
         "threads": setting.threads,
         "torch_threads": setting.torch_threads,
         **{name: config.algo[name] for name in ("policy_batch", "compile", "overlap") if name in config.algo},
+        **place,
     }
 
 
 @contextmanager
-def timed(trainer: Any) -> Iterator[dict[str, float]]:
-    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts."""
+def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
+    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
+
+    A GPU finishes each section before the next begins, so they are a little longer there than unwatched.
+    """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     if "_act" in sections:
         sections.pop("collect", None)  # which is no more than `_act` and the replay
@@ -149,7 +159,7 @@ def timed(trainer: Any) -> Iterator[dict[str, float]]:
 
     methods = {method: getattr(trainer, method) for method in sections}
     for method, function in methods.items():
-        setattr(trainer, method, _Watched(function, spent, sections[method]))
+        setattr(trainer, method, _Watched(function, spent, sections[method], device))
     yield spent
     for method, function in methods.items():
         setattr(trainer, method, function)
@@ -158,13 +168,13 @@ def timed(trainer: Any) -> Iterator[dict[str, float]]:
 class _Watched:
     """A method, or an object that is called as one, whose calls add their seconds to spent[name]."""
 
-    def __init__(self, method: Callable[..., Any], spent: dict[str, float], name: str):
-        self._method, self._spent, self._name = method, spent, name
+    def __init__(self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device):
+        self._method, self._spent, self._name, self._device = method, spent, name, device
 
     def __call__(self, *arguments: Any) -> Any:
-        begin = time.perf_counter()
+        begin = finished(self._device)
         result = self._method(*arguments)
-        self._spent[self._name] += time.perf_counter() - begin
+        self._spent[self._name] += finished(self._device) - begin
         return result
 
     def __getattr__(self, name: str) -> Any:
@@ -180,7 +190,7 @@ class Asked(NamedTuple):
 
 
 @contextmanager
-def noted(sim: BatchSim) -> Iterator[list[Asked]]:
+def noted(sim: Simulator) -> Iterator[list[Asked]]:
     """What the simulator is asked for while the context lasts."""
     asked: list[Asked] = []
     step = sim.step
@@ -194,14 +204,14 @@ def noted(sim: BatchSim) -> Iterator[list[Asked]]:
     sim.step = step  # type: ignore[method-assign]
 
 
-def bare(sim: BatchSim, asked: list[Asked]) -> float:
+def bare(sim: Simulator, asked: list[Asked]) -> float:
     """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator is left as it was."""
     now, seconds = sim.snapshot(), 0.0
     for state, ctrl, previous in asked:
         sim.restore(state)
-        begin = time.perf_counter()
-        BatchSim.step(sim, ctrl, previous)  # not the watched one
-        seconds += time.perf_counter() - begin
+        begin = finished(sim.device)
+        type(sim).step(sim, ctrl, previous)  # not the watched one
+        seconds += finished(sim.device) - begin
     sim.restore(now)
     asked.clear()
     return seconds

@@ -47,6 +47,13 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
         assert spent["model_fit"] + spent["imagination"] == pytest.approx(figures["learner_share"] * spent["whole"], rel=1e-2)
 
 
+def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    figures = figures_of(capsys, data, [*SHORT["world_model"], "algo.num_envs=2", "algo.warmup_steps=10", "sim=warp"])
+    assert (figures["sim"], figures["device"], figures["num_envs"]) == ("warp", "cpu", 2)
+    assert 0.0 < figures["ratio_to_raw_physics"] <= 1.1
+
+
 def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.bench_imitate.cpus", lambda: 1)
     figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep=true", "sweep_batch=[8,16]"])
@@ -91,7 +98,7 @@ def test_time_is_counted_while_it_is_asked_for() -> None:
             return steps
 
     trainer = Trainer()
-    with timed(trainer) as spent:
+    with timed(trainer, torch.device("cpu")) as spent:
         assert trainer.collect(3) == 3
     counted = spent["sampler"]
     assert counted > 0.0 and set(spent) == {"sampler"}
