@@ -49,7 +49,7 @@ class WorldModelConfig(ModelFitConfig):
     stay_up: float = 0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
     likeness: float = 0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
-    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection
+    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `_decay`
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
     overlap: bool = False  # collect on a second thread while the updates are made, for them to use an iteration later
@@ -284,7 +284,7 @@ class WorldModelTrainer:
                 optimizer.step()
             with torch.no_grad():
                 for average, current in zip(self.average.parameters(), self.skill.parameters(), strict=True):
-                    average.lerp_(current, 1.0 - c.ema)
+                    average.lerp_(current, 1.0 - self._decay())
         else:
             self.skipped += 1
         self.model.requires_grad_(True)
@@ -296,6 +296,14 @@ class WorldModelTrainer:
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }
+
+    def _decay(self) -> float:
+        """Of the averaged weights: as configured, but over a ninth of the updates so far at most.
+
+        A fixed average trails by hundreds of updates, and short runs have no more than that.
+        """
+        done = self.iteration_count * self.config.policy_updates
+        return min(self.config.ema, (1.0 + done) / (10.0 + done))
 
     def _starts(self) -> Start:
         """Moments to imagine from, with the memory of the decoder as it is now where that is wanted."""

@@ -173,15 +173,18 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     assert loss() < 0.98 * before
 
 
-def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet) -> None:
-    config = dataclasses.replace(TINY, ema=0.9)
+@pytest.mark.parametrize(("iterations", "share"), [(0, 0.9), (5, 0.45), (1000, 0.1)])
+def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterations: int, share: float) -> None:
+    """After two updates an iteration, d = min(ema, (1 + t) / (10 + t)): 1 / 10, 11 / 20, and the 9 / 10 that are asked for."""
+    config = dataclasses.replace(TINY, ema=0.9, policy_updates=2)
     trainer = make(robot, motions, config=config)
     trainer.warm_up()
+    trainer.iteration_count = iterations
     start = trainer.skill.decoder.head.weight.detach().clone()
     trainer.improve_policy(3, 0.0)
     moved = trainer.skill.decoder.head.weight.detach() - start
     assert moved.abs().max() > 0
-    torch.testing.assert_close(trainer.average.decoder.head.weight - start, 0.1 * moved, atol=1e-8, rtol=1e-3)
+    torch.testing.assert_close(trainer.average.decoder.head.weight - start, share * moved, atol=1e-8, rtol=1e-3)
     assert not any(p.requires_grad for p in trainer.average.parameters())
     assert all(p.requires_grad for p in trainer.model.parameters())  # frozen only while the policy learns through it
 
