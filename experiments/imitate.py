@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,9 @@ from npmp.robots import Robot
 from npmp.rollout import track
 from npmp.skill import SkillModule
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from retarget.pose import tree_of
+from retarget.quality import beyond_speed
+from retarget.resampling import at_tempo
 
 
 class Judge:
@@ -99,6 +103,24 @@ def make_trainer(
     return WorldModelTrainer(env, net, fast, seed=seed, horizon=horizon), schedule
 
 
+def at_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float]) -> MotionSet:
+    """A training set with further copies of every motion, some factors faster or slower; half of the sampling is theirs.
+
+    A copy whose joints would be too fast for the robot, where the original's are not, is left out.
+    """
+    if not tempos:
+        return motions
+    tree = tree_of(robot.model())
+    faster = [at_tempo(motion, robot, float(tempo), tree=tree) for motion in motions.motions for tempo in tempos]
+    slow_enough = {m.name: not beyond_speed(m.qvel[:, 6:], robot.velocity_limit).any() for m in (*motions.motions, *faster)}
+    copies = []
+    for i, copy in enumerate(faster):
+        original = motions.motions[i // len(tempos)]
+        if slow_enough[copy.name] or not slow_enough[original.name]:
+            copies.append(dataclasses.replace(copy, weight=original.weight / len(tempos)))
+    return dataclasses.replace(motions, motions=(*motions.motions, *copies))
+
+
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
     """The whole run, into run.place. Returns the summary that goes into module.json."""
     if config.algo.name not in ("world_model", "mo_vmpo", "ppo"):
@@ -120,7 +142,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
     place = place_of(config, run)
     env = ImitationEnv(
-        robot, motions, config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant), **place
+        robot, at_tempos(motions, robot, config.get("tempos") or ()), config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant), **place
     )
     of_run: dict[str, Any] = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads, **place}
     judges = {"": Judge(robot, motions, nominal, **of_run)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import torch
@@ -52,7 +52,7 @@ class WorldModelConfig(ModelFitConfig):
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `_decay`
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
-    overlap: bool = False  # collect on a second thread while the updates are made, for them to use an iteration later
+    overlap: bool = False  # collect and fit the model on a second thread, for the policy's updates to use an iteration later
     weights: TrackingWeights = field(default_factory=TrackingWeights)
 
     def __post_init__(self) -> None:
@@ -105,9 +105,10 @@ class WorldModelTrainer:
         if config.compile:
             torch.compiler.reset()  # a trainer before this one in the process counts towards torch's limit of recompilations
         self.fit = ModelFit(self.model, config)
+        self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it: see `iteration`
         sensing = env.plant.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
         self.imagination = Imagination(
-            self.skill, self.model, sensing, self.features, env.reference.at, config.discount, config.weights,
+            self.skill, self.frozen, sensing, self.features, env.reference.at, config.discount, config.weights,
             PostureRange(env.reference.frames) if config.stay_up else None,
             MotionLikeness(env.reference) if config.likeness else None,
             compile=config.compile,
@@ -135,7 +136,8 @@ class WorldModelTrainer:
         self.free = torch.zeros(n, dtype=torch.bool, device=env.device)  # acting from the prior
         self.iteration_count = 0
         self.env_steps = 0
-        self.skipped = 0  # gradient steps not taken in the last iteration
+        self.skipped = 0  # updates of the policy not made in the last iteration
+        self._first_here = True  # no iteration made yet in this process
 
     def _context(self, state: RobotState, frame: Tensor, last: Tensor) -> Tensor:
         return encoder_context(self.features, state, frame, last, self.env.home)
@@ -236,6 +238,7 @@ class WorldModelTrainer:
         self.collect(self.config.warmup_steps, self.config.action_noise[0])
         if self.iteration_count == 0:
             self.fit.take_scales(self.replay, self.generator)
+            self.freeze_model()
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -247,23 +250,43 @@ class WorldModelTrainer:
                 group["lr"] = course(c.policy_lr, progress)
         beta = course(c.beta, progress / c.beta_ramp)
         noise, horizon = course(c.action_noise, progress), round(course(c.horizon, progress))
+        self.skipped = 0
         if c.overlap:
+            self.freeze_model()
             actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it meanwhile
-            with ThreadPoolExecutor(1) as sampler:
-                taken = sampler.submit(self._act, actor, c.collect_steps, noise)
-                learned = self._learn(progress, horizon, beta)
-            metrics = self._keep(*taken.result()) | learned
+            with ThreadPoolExecutor(1) as beside:
+                apart = beside.submit(self._act_and_fit, actor, noise, progress)
+                if c.compile and self._first_here:
+                    wait([apart])  # torch.compile is not made for two threads at once
+                improved = self._improve(horizon, beta)
+            taken, figures, fitted = apart.result()
+            metrics = self._keep(taken, figures) | fitted | improved
         else:
-            metrics = self.collect(c.collect_steps, noise) | self._learn(progress, horizon, beta)
+            metrics = self.collect(c.collect_steps, noise) | self.fit(self.replay, progress, self.generator)
+            self.freeze_model()
+            metrics |= self._improve(horizon, beta)
+        self._first_here = False
         self.iteration_count += 1
-        return metrics | {"beta": beta, "skipped_updates": float(self.skipped)}
+        return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
 
-    def _learn(self, progress: float, horizon: int, beta: float) -> dict[str, float]:
-        """An iteration's updates of the model and the policy, from the replay."""
-        metrics = self.fit(self.replay, progress, self.generator)
-        self.skipped = self.fit.skipped
+    def _act_and_fit(
+        self, actor: SkillModule, noise: float, progress: float
+    ) -> tuple[list[dict[str, Tensor]], dict[str, float], dict[str, float]]:
+        """What the second thread does of an iteration: no random number, weight or buffer of it is touched by the first."""
+        taken, figures = self._act(actor, self.config.collect_steps, noise)
+        return taken, figures, self.fit(self.replay, progress, self.acting)
+
+    @torch.no_grad()
+    def freeze_model(self) -> None:
+        """Let the policy's updates see the model as it is now."""
+        for seen, fitted in zip(self.frozen.state_dict().values(), self.model.state_dict().values(), strict=True):
+            seen.copy_(fitted)
+
+    def _improve(self, horizon: int, beta: float) -> dict[str, float]:
+        """An iteration's updates of the policy. Returns metrics of the last."""
+        metrics: dict[str, float] = {}
         for _ in range(self.config.policy_updates):
-            metrics |= self.improve_policy(horizon, beta)
+            metrics = self.improve_policy(horizon, beta)
         return metrics
 
     def improve_policy(self, horizon: int, beta: float) -> dict[str, float]:
@@ -273,7 +296,6 @@ class WorldModelTrainer:
         # pushes come from outside: the model is told of them to keep their effect apart, imagination does without
         if self.config.model_physics:
             start = start._replace(physics=self.env.plant.without_push(start.physics))
-        self.model.requires_grad_(False)
         imagined = self.imagination(start, horizon, self.generator)
         loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander + c.likeness * imagined.unlike
         self.skill.zero_grad(set_to_none=True)
@@ -287,7 +309,6 @@ class WorldModelTrainer:
                     average.lerp_(current, 1.0 - self._decay())
         else:
             self.skipped += 1
-        self.model.requires_grad_(True)
         return {
             "tracking_loss": imagined.tracking.item(),
             "kl": imagined.kl.item(),
