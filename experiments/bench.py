@@ -65,11 +65,12 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
         env = envs.make(
-            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, plant=plant, **place
-        )
+            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, plant=plant,
+            num_threads=run.threads, **place,
+        )  # fmt: skip
     if not isinstance(env, envs.ImitationEnv):
         raise TypeError(f"the imitation environment is expected, not {type(env).__name__}")
-    raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz)
+    raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz, run.threads)
     block, seconds = 16, {"env": 0.0, "raw": 0.0}
     steps = resets = 0
     warm_up = True
@@ -111,6 +112,7 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         "steps": steps,
         "resets": resets,
         "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
+        "threads": run.threads,
         "torch_threads": config.torch_threads,
         "randomization": config.randomization.name,
         **place,
@@ -118,7 +120,7 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def bare_simulator(
-    sim: Simulator, control_rate_hz: float
+    sim: Simulator, control_rate_hz: float, num_threads: int
 ) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
     """Another simulator of as many robots with nothing around it, and its `Simulator.step`.
 
@@ -127,7 +129,7 @@ def bare_simulator(
     from npmp.sim import BatchSim, StagedBatchSim, make_simulator
 
     if isinstance(sim, BatchSim | StagedBatchSim):
-        host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz)
+        host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
         return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
     other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
     return other, other.step

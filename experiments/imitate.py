@@ -141,9 +141,9 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
     place = place_of(config, run)
-    env = ImitationEnv(
-        robot, at_tempos(motions, robot, config.get("tempos") or ()), config.algo.num_envs, seed=run.seed, config=dataclasses.replace(env_config, plant=plant), **place
-    )
+    trained = at_tempos(motions, robot, config.get("tempos") or ())
+    env_config = dataclasses.replace(env_config, plant=plant)
+    env = ImitationEnv(robot, trained, config.algo.num_envs, seed=run.seed, config=env_config, **place)
     of_run: dict[str, Any] = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads, **place}
     judges = {"": Judge(robot, motions, nominal, **of_run)}
     if plant != nominal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import NamedTuple
 
@@ -57,6 +58,12 @@ class ImitationPolicy(nn.Module):
         """The state of n fresh episodes."""
         memory = self.skill.initial_state(n)
         return ImitationPolicyState(memory.hidden, memory.cell, memory.hidden.new_zeros(n, self.skill.latent_dim))
+
+    def module(self, latent_range: Tensor) -> SkillModule:
+        """A copy of the skill module, for which latents within latent_range (d,) are usual."""
+        skill = copy.deepcopy(self.skill)
+        skill.latent_range.copy_(latent_range)
+        return skill
 
     def forward(
         self, observations: ImitationPolicyInput, state: ImitationPolicyState, resets: Tensor

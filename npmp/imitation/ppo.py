@@ -12,7 +12,6 @@ Its mini-batches are groups of robots over the whole unroll, the same groups in 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -301,9 +300,7 @@ class PPOTrainer:
 
     def module(self) -> SkillModule:
         """A copy of the module, with the range of the latents that imitation has used lately."""
-        skill = copy.deepcopy(self.policy.skill)
-        skill.latent_range.copy_(self.range)
-        return skill
+        return self.policy.module(self.range)
 
     # --- collection ---------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -102,9 +101,7 @@ class MOVMPOTrainer:
 
     def module(self) -> SkillModule:
         """A copy of the module, with the range of the latents that imitation has used lately."""
-        skill = copy.deepcopy(self.policy.skill)
-        skill.latent_range.copy_(self.range)
-        return skill
+        return self.policy.module(self.range)
 
     def _critic_input(self, z: Tensor) -> CriticInput:
         env = self.env

@@ -31,9 +31,9 @@ OPTIMIZERS = ("adam", "muon")
 class WorldModelConfig(ModelFitConfig):
     """Settings of the fast path. Raises ValueError for values out of range."""
 
-    collect_steps: int = 8  # control steps per robot and iteration
-    replay_steps: int = 512  # control steps kept per robot
-    warmup_steps: int = 64  # control steps collected before the first update, from which the scales are taken
+    collect_steps: int = 2  # control steps per robot and iteration
+    replay_steps: int = 128  # control steps kept per robot
+    warmup_steps: int = 16  # control steps collected before the first update, from which the scales are taken
     policy_updates: int = 4
     policy_batch: int = 128
     horizon: tuple[int, int] = (16, 24)

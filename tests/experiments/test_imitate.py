@@ -17,7 +17,8 @@ import yaml
 
 from experiments import imitate, training
 from mocap_data.store import MotionSet, write_motions
-from npmp import SkillModule, checkpoint
+from npmp import SkillModule, checkpoint, robots
+from npmp.envs import load_motions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,6 +109,21 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
     assert imitate.main([f"resume={out}"]) == 0
     assert ("holds no checkpoint yet: starting afresh" in capfd.readouterr().err) == (last is None)
     assert_equal_runs(out, trained)
+
+
+def test_copies_at_other_tempos_have_half_of_the_sampling(data: Path) -> None:
+    robot = robots.load("anymal_b")
+    motions = load_motions(data, robot)
+    clips, tempos = motions.motions, (0.8, 1.25)
+    more = imitate.at_tempos(motions, robot, tempos)
+    assert more.motions[: len(clips)] == clips
+    assert [m.name for m in more.motions[len(clips) :]] == [f"{m.name}_x{t:g}" for m in clips for t in tempos]
+    # of each clip, per second of motion; as the seconds differ, the sums over time do so a little
+    weights = {m.name: m.weight for m in more.motions}
+    assert all(sum(weights[f"{m.name}_x{t:g}"] for t in tempos) == pytest.approx(m.weight) for m in clips)
+    assert imitate.at_tempos(motions, robot, ()) is motions
+    # eight times as fast no leg can go, so nothing is added
+    assert imitate.at_tempos(motions, robot, (8.0,)).motions == clips
 
 
 def test_resuming_a_finished_run_changes_nothing(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

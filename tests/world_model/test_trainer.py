@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,6 +109,43 @@ def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motion
     run(trainer, 2)
     assert seen == [12, 16] and trainer.replay.filled == 20
     assert trainer.env_steps == 12 * (12 + 2 * 4)
+
+
+@pytest.mark.parametrize("first", ["robots", "policy"])
+def test_overlapped_threads_have_nothing_in_common(
+    robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever thread is faster: the same numbers come out as if either had waited for the other."""
+    config = dataclasses.replace(TINY, overlap=True)
+    threaded, ordered = make(robot, motions, config=config), make(robot, motions, config=config)
+    for trainer in (threaded, ordered):
+        trainer.warm_up()
+    expected = run(threaded, 4)
+
+    class Later:
+        def __init__(self, work: Callable[[], Any]):
+            self.result = work
+
+    class OneAfterTheOther:
+        def __init__(self, workers: int):
+            assert workers == 1
+
+        def __enter__(self) -> OneAfterTheOther:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def submit(self, work: Callable[..., Any], *arguments: Any) -> Later:
+            if first == "policy":
+                return Later(lambda: work(*arguments))
+            done = work(*arguments)
+            return Later(lambda: done)
+
+    monkeypatch.setattr("npmp.world_model.trainer.ThreadPoolExecutor", OneAfterTheOther)
+    assert run(ordered, 4) == expected
+    for name, value in threaded.state_dict().items():
+        assert torch.equal(ordered.state_dict()[name], value), name
 
 
 def test_muon_takes_the_matrices_between_hidden_layers(robot: Robot, motions: MotionSet) -> None:
