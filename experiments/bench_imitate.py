@@ -129,7 +129,7 @@ def measure(
     return {
         "samples_per_s": round(steps / whole, 1),
         "sampler_share": round(sampler / whole, 4),
-        "learner_share": round(learner / whole, 4),  # overlapped, the two are more than 1 together
+        "learner_share": round(learner / whole, 4),  # overlapped, it counts both threads
         "ratio_to_raw_physics": round(raw / sampler, 4),
         "sampler_steps_per_s": round(steps / sampler, 1),
         "raw_physics_steps_per_s": round(steps / raw * sim.substeps, 1),

@@ -190,12 +190,19 @@ class ImitationEnv(PlantEnv):
             **{f"plant.{k}": v for k, v in self.plant.state_dict().items()},
             "clip": self.clip,
             "frame": self.frame,
+            "clip_lengths": self.reference.length,
             "rng": self.generator.get_state(),
             **{f"sampler.{k}": v for k, v in self.sampler.state_dict().items()},
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit."""
+        """Continue where `state_dict` was taken, to the bit.
+
+        Raises: ValueError where it was taken with other clips.
+        """
+        lengths = state.get("clip_lengths")  # not there in states of before 2026-11-21
+        if lengths is not None and lengths.tolist() != self.reference.length.tolist():
+            raise ValueError("other clips, or the same in another order")
         self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
         self.clip, self.frame = (state[name].to(self.device, copy=True) for name in ("clip", "frame"))
         self.last_frame = self.reference.last_frame(self.clip)

@@ -15,6 +15,8 @@ from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
 from npmp.robots import Robot
 
+MIN_FRAMES = 8  # of a clip
+
 
 class ReferenceFrames(NamedTuple):
     """Reference poses at some frames, batch shape (...)."""
@@ -51,8 +53,8 @@ class Reference:
                     f"clip '{m.name}' is at {m.rate_hz:g} Hz, but {robot.name} is controlled at {robot.control_rate_hz:g} Hz:"
                     f" retarget it with rate_hz={robot.control_rate_hz:g}"
                 )
-            if len(m.qpos) < 8:
-                raise InputError(f"clip '{m.name}' has {len(m.qpos)} frames; at least 8 are needed")
+            if len(m.qpos) < MIN_FRAMES:
+                raise InputError(f"clip '{m.name}' has {len(m.qpos)} frames; at least {MIN_FRAMES} are needed")
         if not any(m.weight > 0.0 for m in motions.motions):
             raise InputError("every clip has the sampling weight 0")
         self.names = tuple(m.name for m in motions.motions)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from npmp.envs.reference import Reference
+
+_REMEMBERED = 256_000  # visits: a thousand steps of 256 robots
 
 
 class StartSampler:
@@ -47,9 +51,10 @@ class StartSampler:
         self._visits = torch.zeros(count, device=device)
 
     def record(self, frame: Tensor, failed: Tensor) -> None:
-        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some thousand calls."""
-        self._failures *= 0.999
-        self._visits *= 0.999
+        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some 256,000 visits."""
+        kept = math.exp(-len(frame) / _REMEMBERED)
+        self._failures *= kept
+        self._visits *= kept
         index = self._segment_of_frame[frame]
         self._visits.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
         self._failures.index_add_(0, index, failed.to(torch.float32))

@@ -1,4 +1,4 @@
-"""Fitting the world model to recent experience: the half of the fast path that imitation and reuse share."""
+"""Fitting the world model to recent experience: one half of the fast path."""
 
 from __future__ import annotations
 

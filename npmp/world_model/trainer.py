@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -257,7 +257,7 @@ class WorldModelTrainer:
             with ThreadPoolExecutor(1) as beside:
                 apart = beside.submit(self._act_and_fit, actor, noise, progress)
                 if c.compile and self._first_here:
-                    wait([apart])  # torch.compile is not made for two threads at once
+                    apart.result()  # torch.compile is not made for two threads at once
                 improved = self._improve(horizon, beta)
             taken, figures, fitted = apart.result()
             metrics = self._keep(taken, figures) | fitted | improved
@@ -276,11 +276,9 @@ class WorldModelTrainer:
         taken, figures = self._act(actor, self.config.collect_steps, noise)
         return taken, figures, self.fit(self.replay, progress, self.acting)
 
-    @torch.no_grad()
     def freeze_model(self) -> None:
         """Let the policy's updates see the model as it is now."""
-        for seen, fitted in zip(self.frozen.state_dict().values(), self.model.state_dict().values(), strict=True):
-            seen.copy_(fitted)
+        self.frozen.load_state_dict(self.model.state_dict())
 
     def _improve(self, horizon: int, beta: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns metrics of the last."""

@@ -122,8 +122,23 @@ def test_copies_at_other_tempos_have_half_of_the_sampling(data: Path) -> None:
     weights = {m.name: m.weight for m in more.motions}
     assert all(sum(weights[f"{m.name}_x{t:g}"] for t in tempos) == pytest.approx(m.weight) for m in clips)
     assert imitate.at_tempos(motions, robot, ()) is motions
-    # eight times as fast no leg can go, so nothing is added
-    assert imitate.at_tempos(motions, robot, (8.0,)).motions == clips
+    # eight times as fast no leg can go, so nothing is added: what is left has the sampling of both
+    alone = imitate.at_tempos(motions, robot, (8.0,)).motions
+    assert [(m.name, m.weight) for m in alone] == [(m.name, 2.0 * m.weight) for m in clips]
+    # a copy that is too short to track is left out, and the other has its share
+    short = replace(motions, motions=(clips[0].crop(0, 9),))
+    assert [(m.name[-5:], m.weight) for m in imitate.at_tempos(short, robot, (1.25, 0.8)).motions[1:]] == [("_x0.8", 1.0)]
+
+
+@pytest.mark.parametrize("tempos", ["[0]", "[0.9,-1]", "[fast]"])
+def test_tempos_are_positive_numbers(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], tempos: str) -> None:
+    assert npmp_imitate(data, tmp_path / "run", f"tempos={tempos}") == 2
+    assert "positive factors on the clips' speed" in error_line(capfd)
+
+
+def test_other_tempos_are_another_run(data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert imitate.main([f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]) == 2
+    assert "the checkpoint is of another kind of run" in error_line(capfd)
 
 
 def test_resuming_a_finished_run_changes_nothing(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ SMALL = [
 ]  # fmt: skip
 COMMANDS = {
     "world_model": [
-        *SMALL, "algo.replay_steps=64", "algo.warmup_steps=16", "algo.model_hidden=[32,32]", "algo.model_batch=32",
+        *SMALL, "algo.overlap=true", "tempos=[0.87,1.15]", "algo.collect_steps=8",
+        "algo.replay_steps=64", "algo.warmup_steps=16", "algo.model_hidden=[32,32]", "algo.model_batch=32",
         "algo.policy_batch=16", "algo.horizon=[4,4]", "algo.model_updates=1", "algo.policy_updates=1",
         f"steps={16 * 16 + 128 * ITERATIONS}",
     ],
