@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from experiments.common import Run, compose, console, one_of, stored_config, verb
-from experiments.evaluate import mean_speed
+from experiments.evaluate import top_speed
 from experiments.help import choices
 from mocap_data import MotionSet, read_motions
 from mocap_data.errors import InputError
@@ -107,7 +107,7 @@ def add(config: DictConfig, run: Run) -> None:
         hours=hours_of(folder),
         machine=str(config.machine),
         evaluations=evaluations,
-        speeds={} if motions is None else {motion.name: mean_speed(motion) for motion in motions.motions},
+        speeds={} if motions is None else {motion.name: top_speed(motion) for motion in motions.motions},
         wander=wander,
         limits=str(config.limits),
     )

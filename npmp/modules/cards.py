@@ -9,7 +9,7 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-FAST_MPS = 2.0  # clips up to this speed are scored on their own as well
+FAST_MPS = 2.0  # clips that are nowhere faster are scored on their own as well
 LOST = 0.5  # a clip of which less than this share is tracked is named among the limits
 COLUMNS = (
     "| clips | share of time tracked | clips tracked whole | base deviation, mean over time | at the last tracked frame"
@@ -28,7 +28,7 @@ class CardContent:
       recordings, clips, seconds: of the dataset, the motions trained on and held out together; 0 when not known.
       hours: of training. machine: on what, or "".
       evaluations: contents of evaluation.json, nominal or randomized.
-      speeds: mean speed of each clip by name [m/s], for the rows up to `FAST_MPS`.
+      speeds: top speed of each clip by name [m/s], for the rows up to `FAST_MPS`.
       wander: the content of wander.json. limits: sentences of one's own, or "".
     """
 
@@ -117,7 +117,7 @@ def _scores(content: CardContent) -> str:
             which = f"validation ({seen} of recordings trained on)"
         slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
         if slow and len(slow) < len(clips):
-            rows += _row(f"{which}, up to {FAST_MPS:g} m/s ({len(slow)}), {name}", slow)
+            rows += _row(f"{which}, nowhere faster than {FAST_MPS:g} m/s ({len(slow)}), {name}", slow)
         rows += _row(f"{which}, all ({len(clips)}), {name}", clips)
         if "random_starts" in evaluation:
             drawn = evaluation["random_starts"]
@@ -165,7 +165,7 @@ def _limits(content: CardContent) -> str:
         for clip in evaluation["clips"]:
             if clip["tracked_fraction"] < LOST:
                 speed = content.speeds.get(clip["name"])
-                shown = clip["name"] if speed is None else f"{clip['name']} ({speed:.1f} m/s)"
+                shown = clip["name"] if speed is None else f"{clip['name']} (up to {speed:.1f} m/s)"
                 lost[shown] = lost.get(shown, 0) + 1
     words = [content.limits] if content.limits else []
     if lost:

@@ -123,12 +123,17 @@ def test_only_clips_within_limits(
         steps = np.diff(motion.qpos[:, :2], axis=0)
         speeds[motion.name] = sum(float(np.hypot(*step)) for step in steps) / clips[motion.name]["duration_s"]
         assert clips[motion.name]["speed_mps"] == pytest.approx(speeds[motion.name], rel=1e-6)
+        half_a_second = motion.qpos[25:, :2] - motion.qpos[:-25, :2]  # 25 steps of 20 ms
+        speeds[motion.name] = max(2.0 * float(np.hypot(*way)) for way in half_a_second)
+        assert clips[motion.name]["top_speed_mps"] >= speeds[motion.name] - 1e-9  # the ends count as well
+        speeds[motion.name] = clips[motion.name]["top_speed_mps"]
         height = []
         for physics.qpos[:] in motion.qpos:
             mujoco.mj_kinematics(model, physics)
             for name, (ball,) in zip(robot.foot_bodies, robot.foot_points, strict=True):  # ANYmal's feet are balls
                 height.append((physics.body(name).xpos + physics.body(name).xmat.reshape(3, 3) @ ball)[2])
         heights[motion.name] = max(height) - robot.foot_radius
+        assert clips[motion.name]["foot_height_m"] == pytest.approx(heights[motion.name], abs=1e-6)
     for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
         low, high = sorted(figures, key=lambda name: figures[name])
         limit = 0.5 * (figures[low] + figures[high])
@@ -139,7 +144,7 @@ def test_only_clips_within_limits(
         assert found[key] == limit
     capfd.readouterr()
     assert cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
-    assert "none of the 2 motions has a mean speed of at most 1e-06 m/s" in capfd.readouterr().err
+    assert "none of the 2 motions has a top speed of at most 1e-06 m/s" in capfd.readouterr().err
 
 
 def test_the_folder(evaluated: Path) -> None:
