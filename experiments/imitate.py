@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +15,6 @@ from experiments.plant import place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.envs import ImitationConfig, ImitationEnv, load_motions
 from npmp.envs.plant import PlantConfig
@@ -30,9 +27,7 @@ from npmp.robots import Robot
 from npmp.rollout import track
 from npmp.skill import SkillModule
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
-from retarget.pose import tree_of
-from retarget.quality import beyond_speed
-from retarget.resampling import at_tempo
+from retarget.tempo import with_tempos
 
 
 class Judge:
@@ -105,37 +100,6 @@ def make_trainer(
     return WorldModelTrainer(env, net, fast, seed=seed, horizon=horizon), schedule
 
 
-def at_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float]) -> MotionSet:
-    """A training set with further copies of every motion, some factors faster or slower.
-
-    Of every motion, per second, half of the sampling is its copies' (slower ones have more seconds). Left out are copies that are
-    too short to track, and those whose joints would be too fast for the robot where the original's are not; a motion that has
-    none left is sampled twice as often.
-    """
-    if not tempos:
-        return motions
-    tree, originals, copies = tree_of(robot.model()), [], []
-
-    def too_fast(motion: ReferenceMotion) -> bool:
-        return bool(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).any())
-
-    for motion in motions.motions:
-        long_enough = [tempo for tempo in tempos if (motion.num_frames - 1) / tempo + 1 >= MIN_FRAMES]
-        made = [at_tempo(motion, robot, tempo, tree=tree) for tempo in long_enough]
-        kept = [copy for copy in made if too_fast(motion) or not too_fast(copy)]
-        originals.append(motion if kept else dataclasses.replace(motion, weight=2.0 * motion.weight))
-        copies += [dataclasses.replace(copy, weight=motion.weight / len(kept)) for copy in kept]
-    return dataclasses.replace(motions, motions=(*originals, *copies))
-
-
-def tempos_of(config: DictConfig) -> tuple[float, ...]:
-    """`tempos=` as numbers, none in runs older than the key. Raises InputError for anything but positive ones."""
-    listed = list(config.get("tempos", ()))
-    if not all(isinstance(tempo, int | float) and 0.0 < tempo < math.inf for tempo in listed):
-        raise InputError(f"tempos={config.tempos}: positive factors on the clips' speed are expected, such as [0.87,1.15]")
-    return tuple(float(tempo) for tempo in listed)
-
-
 def train(config: DictConfig, run: Run) -> dict[str, Any]:
     """The whole run, into run.place. Returns the summary that goes into module.json."""
     if config.algo.name not in ("world_model", "mo_vmpo", "ppo"):
@@ -156,7 +120,7 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
     env_config = build(ImitationConfig, {**task, "num_threads": run.threads}, at="task")
     place = place_of(config, run)
-    trained = at_tempos(motions, robot, tempos_of(config))
+    trained = with_tempos(motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES)
     env_config = dataclasses.replace(env_config, plant=plant)
     env = ImitationEnv(robot, trained, config.algo.num_envs, seed=run.seed, config=env_config, **place)
     of_run: dict[str, Any] = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads, **place}

@@ -19,7 +19,7 @@ Where things are, in the order in which a recording passes through (each module 
     people, joint_map, legs     the other way, people to OP3 by joint angles; how well legs are oriented
     imported                    motions that are a robot's already
     quality, self_collision     figures of any motion
-    cleaning, mirror, resampling, split, weights, gaits     motions -> a training set
+    cleaning, mirror, resampling, tempo, split, weights, gaits     motions -> a training set
 """
 
 from retarget.cleaning import Cleaned, Cleaner, CleanOptions, Dropped, clean

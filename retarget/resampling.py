@@ -109,15 +109,3 @@ def velocities(qpos: Array, rate_hz: float) -> Array:
     step[:, 3:6] = rotations.difference(qpos[:-1, 3:7], qpos[1:, 3:7])
     step[:, 6:] = np.diff(qpos[:, 7:], axis=0)
     return np.concatenate((step[:1], step)) * rate_hz
-
-
-def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float, *, tree: Tree | None = None) -> ReferenceMotion:
-    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; as `resample` otherwise.
-
-    Raises InputError for a tempo that is not positive, or that leaves fewer than two frames.
-    """
-    if not (math.isfinite(tempo) and tempo > 0.0):
-        raise InputError(f"a tempo is a positive factor on a motion's speed, got {tempo:g}")
-    rate_hz = motion.rate_hz
-    played = resample(replace(motion, rate_hz=rate_hz * tempo), robot, rate_hz, tree=tree)
-    return replace(played, name=f"{motion.name}_x{tempo:g}")

@@ -17,8 +17,7 @@ import yaml
 
 from experiments import imitate, training
 from mocap_data.store import MotionSet, write_motions
-from npmp import SkillModule, checkpoint, robots
-from npmp.envs import load_motions
+from npmp import SkillModule, checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,29 +110,10 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
     assert_equal_runs(out, trained)
 
 
-def test_copies_at_other_tempos_have_half_of_the_sampling(data: Path) -> None:
-    robot = robots.load("anymal_b")
-    motions = load_motions(data, robot)
-    clips, tempos = motions.motions, (0.8, 1.25)
-    more = imitate.at_tempos(motions, robot, tempos)
-    assert more.motions[: len(clips)] == clips
-    assert [m.name for m in more.motions[len(clips) :]] == [f"{m.name}_x{t:g}" for m in clips for t in tempos]
-    # of each clip, per second of motion; as the seconds differ, the sums over time do so a little
-    weights = {m.name: m.weight for m in more.motions}
-    assert all(sum(weights[f"{m.name}_x{t:g}"] for t in tempos) == pytest.approx(m.weight) for m in clips)
-    assert imitate.at_tempos(motions, robot, ()) is motions
-    # eight times as fast no leg can go, so nothing is added: what is left has the sampling of both
-    alone = imitate.at_tempos(motions, robot, (8.0,)).motions
-    assert [(m.name, m.weight) for m in alone] == [(m.name, 2.0 * m.weight) for m in clips]
-    # a copy that is too short to track is left out, and the other has its share
-    short = replace(motions, motions=(clips[0].crop(0, 9),))
-    assert [(m.name[-5:], m.weight) for m in imitate.at_tempos(short, robot, (1.25, 0.8)).motions[1:]] == [("_x0.8", 1.0)]
-
-
 @pytest.mark.parametrize("tempos", ["[0]", "[0.9,-1]", "[fast]"])
 def test_tempos_are_positive_numbers(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], tempos: str) -> None:
     assert npmp_imitate(data, tmp_path / "run", f"tempos={tempos}") == 2
-    assert "positive factors on the clips' speed" in error_line(capfd)
+    assert "a tempo is a positive factor on a motion's speed" in error_line(capfd)
 
 
 def test_other_tempos_are_another_run(data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget
-from retarget.resampling import at_tempo, frame_times, nearest, resample, resample_qpos, velocities
+from retarget.resampling import frame_times, nearest, resample, resample_qpos, velocities
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
@@ -123,23 +123,3 @@ def test_there_and_back_on_a_recording(shared: Path, robot: Robot) -> None:
     # where a foot lands and is held, joints have corners that no rate carries over
     assert np.sqrt(np.square(error[:, 7:]).mean()) < np.radians(0.15)
     assert error[:, 7:].max() < np.radians(3.0)
-
-
-@pytest.mark.parametrize(("tempo", "frames"), [(2.0, 16), (0.5, 61), (1.15, 27)])
-def test_another_tempo_is_the_same_way_in_another_time(make: SimpleNamespace, robot: Robot, tempo: float, frames: int) -> None:
-    """31 frames at 50 Hz take 0.6 s: twice as fast, every second frame; half as fast, one more between each two."""
-    motion = make.motion_of(robot, make.wandering(robot, 31))
-    played = at_tempo(motion, robot, tempo)
-    assert (played.name, played.rate_hz, played.num_frames) == (f"{motion.name}_x{tempo:g}", 50.0, frames)
-    np.testing.assert_allclose(played.qpos[0], motion.qpos[0], atol=1e-12)
-    if tempo == 2.0:
-        np.testing.assert_allclose(played.qpos, motion.qpos[::2], atol=1e-12)
-        np.testing.assert_allclose(played.qvel[1:, :3], (motion.qvel[1::2, :3] + motion.qvel[2::2, :3])[:15], atol=1e-9)
-    if tempo == 0.5:
-        np.testing.assert_allclose(played.qpos[::2], motion.qpos, atol=1e-12)
-
-
-@pytest.mark.parametrize("tempo", [0.0, -1.0, float("nan")])
-def test_a_tempo_is_positive(make: SimpleNamespace, robot: Robot, tempo: float) -> None:
-    with pytest.raises(InputError, match="a tempo is a positive factor"):
-        at_tempo(make.motion_of(robot, make.wandering(robot, 31)), robot, tempo)
