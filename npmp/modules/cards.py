@@ -124,7 +124,7 @@ def _scores(content: CardContent) -> str:
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
         "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions; deviations"
-        f" are over the tracked steps, those of the base the median over clips.\n\n{COLUMNS}{rows}"
+        f" are over the tracked steps: of the base the median over clips, of the joints the mean.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."
@@ -150,10 +150,11 @@ def _wandering(wander: Mapping[str, Any] | None) -> str:
         each.append(f"{name} {row['up_s_mean']:.1f} s ({end}, {speed})")
         if (ratio := row.get("prior_up_ratio")) is not None:
             ratios.append(f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) times as long as {name}")
+    chosen = {"validation": ", held out", "train": ", trained on"}.get(str(wander.get("split")), "")
     longer = f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)." if ratios else ""
     return (
-        f"\n\n**Wandering.** {wander['robots']} robots from the {wander['starts']}, no task, {wander['seconds']:g} s at most,"
-        f" mean time up: {', '.join(each)}.{longer}"
+        f"\n\n**Wandering.** {wander['robots']} robots from the {wander['starts']}{chosen}, no task,"
+        f" {wander['seconds']:g} s at most, mean time up: {', '.join(each)}.{longer}"
     )
 
 
