@@ -26,7 +26,7 @@ help:
 	@echo "make test     lint, types and tests (about 3 minutes)"
 	@echo "make install  only set up .venv"
 	@echo "make lint     only lint and types"
-	@echo "make format   let ruff sort imports and fix what it can"
+	@echo "make format   let ruff format the code, sort imports and fix what it can"
 	@echo "make clean    remove caches (not .venv, not runs/)"
 
 install: $(STAMP)
@@ -58,10 +58,12 @@ test: lint
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -51,10 +51,10 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
 def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     """Environment steps per second against the bare simulator's, in the same process on the same states.
 
-    The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control step
-    the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same states, by the
-    same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of both alternate, so that
-    a busy machine slows both alike, and totals are compared.
+    The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control
+    step the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same
+    states, by the same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of
+    both alternate, so that a busy machine slows both alike, and totals are compared.
     """
     from experiments.plant import place_of, plant_of
     from npmp import envs, robots

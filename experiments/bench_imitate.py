@@ -1,10 +1,11 @@
-"""What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare physics on the same states.
+"""What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare physics on the same
+states.
 
-Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time), and
-the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both alike. Bare
-physics is the simulator's own call, `Simulator.step` with the same hold: under a first-order hold it computes the setpoints of
-every physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing setpoints to the host and states
-back is part of that call.
+Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time),
+and the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both
+alike. Bare physics is the simulator's own call, `Simulator.step` with the same hold: under a first-order hold it
+computes the setpoints of every physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing
+setpoints to the host and states back is part of that call.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Setting:
 
 
 def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Environment steps per second of the whole, and the parts' shares; with sweep=true for every setting, and the best."""
+    """Environment steps per second of the whole, and the parts' shares; with sweep=true for every setting, and the
+    best."""
     robot = robots.load(config.robot.name)
     with tempfile.TemporaryDirectory() as folder:
         motions = load_motions(_data(config, robot, Path(folder)), robot)
@@ -62,7 +64,10 @@ def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
         imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
     own, place = Setting(run.threads, torch.get_num_threads()), place_of(config, run)
     if not config.sweep:
-        return {"algo": config.algo.name, **measure(imitation, own, robot, motions, float(config.seconds), run.seed, place)}
+        return {
+            "algo": config.algo.name,
+            **measure(imitation, own, robot, motions, float(config.seconds), run.seed, place),
+        }
     rows = []
     for setting in settings(config):
         rows.append(measure(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed, place))
@@ -82,7 +87,8 @@ def _data(config: DictConfig, robot: Robot, folder: Path) -> Path:
 
 
 def settings(config: DictConfig) -> Iterator[Setting]:
-    """The rows of the sweep: 1 and all CPUs for either kind of threads; what the algorithm has none of does not vary."""
+    """The rows of the sweep: 1 and all CPUs for either kind of threads; what the algorithm has none of does not
+    vary."""
     several: Sequence[int] = sorted({1, cpus()})
     fast = "policy_batch" in config.algo
     choices = (config.sweep_batch, config.sweep_compile, config.sweep_overlap) if fast else ((None,),) * 3

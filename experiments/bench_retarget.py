@@ -1,7 +1,8 @@
 """What `npmp bench retarget` measures: the whole pipeline, the pose solve against mink, and memory.
 
-The pose solve is held against `mink` (differential inverse kinematics, one frame after the other) on the same clips: the
-same marker targets, offsets, home pose, joint limits and the same objective, eq. 8. Shapes: T frames, M markers, J joints.
+The pose solve is held against `mink` (differential inverse kinematics, one frame after the other) on the same clips:
+the same marker targets, offsets, home pose, joint limits and the same objective, eq. 8. Shapes: T frames, M markers, J
+  joints.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from retarget.solver import Solver
 from retarget.targets import MIN_FRAMES, solver_for
 
 FIRST_FRAME_STEPS = 20  # of mink on a track's first frame, which no earlier frame warms up
-SAME_RMS = 1e-6  # [m] markers a micrometre apart; what is minimised, and compared to the last digit, is eq. 8's objective
+SAME_RMS = (
+    1e-6  # [m] markers a micrometre apart; what is minimised, and compared to the last digit, is eq. 8's objective
+)
 WARM_UP_FRAMES = 120  # before memory is measured: loads the code; buffers of fixed size count in both lengths
 
 
@@ -101,8 +104,8 @@ class Track:
 def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], frames: int) -> list[Track]:
     """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held fixed.
 
-    Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them with the options `given`.
-    Raises InputError where no clip can be retargeted.
+    Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them with the options
+    `given`. Raises InputError where no clip can be retargeted.
     """
     options = retarget.Options(**given)
     solver: Solver | None = None
@@ -211,14 +214,14 @@ def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, flo
 class MinkLoop:
     """mink's loop over the frames of all tracks, prepared so that only the loop itself is timed.
 
-    One FrameTask a marker (position only, on a site at the marker's point), a PostureTask with eq. 8's weight on the joints,
-    joint limits as ConfigurationLimit, gain 1 and no damping: each iteration is a Gauss-Newton step of eq. 8, the fastest
-    that mink takes here. Each frame starts from the one before.
+    One FrameTask a marker (position only, on a site at the marker's point), a PostureTask with eq. 8's weight on the
+    joints, joint limits as ConfigurationLimit, gain 1 and no damping: each iteration is a Gauss-Newton step of eq. 8,
+    the fastest that mink takes here. Each frame starts from the one before.
 
-    A FrameTask measures its error by the logarithm of a rigid motion. Its translation is the distance between the points
-    only where the target is oriented as the frame is. So the targets get the orientations of our solution: mink is spared
-    looking them up in its loop, and reaches eq. 8's very minimum (with targets that are not turned, its error is 2 %
-    smaller and its objective 0.5 % above the minimum, at the same speed).
+    A FrameTask measures its error by the logarithm of a rigid motion. Its translation is the distance between the
+    points only where the target is oriented as the frame is. So the targets get the orientations of our solution: mink
+    is spared looking them up in its loop, and reaches eq. 8's very minimum (with targets that are not turned, its error
+    is 2 % smaller and its objective 0.5 % above the minimum, at the same speed).
     """
 
     @classmethod
@@ -285,10 +288,11 @@ class MinkLoop:
 
 
 def memory_figures(robot: str, frames: int) -> dict[str, Any]:
-    """How much `npmp retarget` grows at its peak with a generated recording of `frames` frames, and of ten times as many.
+    """How much `npmp retarget` grows at its peak with a generated recording of `frames` frames, and of ten times as
+    many.
 
-    Each in a process of its own, above what a short recording took before. `memory_ratio` is growth per frame at ten times
-    over growth per frame at once the length: at most 1 where memory grows no faster than the frames.
+    Each in a process of its own, above what a short recording took before. `memory_ratio` is growth per frame at ten
+    times over growth per frame at once the length: at most 1 where memory grows no faster than the frames.
     """
     once, tenfold = (_growth_in_child(robot, count) / count for count in (frames, 10 * frames))
     return {
@@ -313,7 +317,9 @@ def print_growth(robot: str, frames: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for count in (WARM_UP_FRAMES, frames):
             clip = dog_gait("walk", duration_s=count / 60.0)
-            np.savez(Path(folder) / f"{count}.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz)
+            np.savez(
+                Path(folder) / f"{count}.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
+            )
         del clip
 
         def peak_after(count: int) -> int:

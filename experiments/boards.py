@@ -79,10 +79,11 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, kept in FOLDER/wandb: offline unless WANDB_MODE says otherwise; `wandb sync` uploads it.
+    """A run of Weights & Biases, kept in FOLDER/wandb: offline unless WANDB_MODE says otherwise; `wandb sync` uploads
+    it.
 
-    A run that goes on keeps its id (FOLDER/wandb.json). What it repeats after its checkpoint are the same figures at the same
-    steps, which W&B leaves out.
+    A run that goes on keeps its id (FOLDER/wandb.json). What it repeats after its checkpoint are the same figures at
+    the same steps, which W&B leaves out.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]):

@@ -43,8 +43,11 @@ from experiments.implied import robot_override
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
-# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~" expanded.
-PATH_KEYS = frozenset({"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander"})
+# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
+# expanded.
+PATH_KEYS = frozenset(
+    {"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander"}
+)
 # Keys whose values are free text, quoted as well.
 TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
@@ -76,8 +79,8 @@ class Run:
     threads: int  # CPU threads for the simulator; results do not depend on them
     resume: Path | None = None  # the run folder to continue
     job: str = ""  # the name of this job in a sweep, "" for a single run
-    # The verb calls it once its inputs are loaded and sound, before it writes anything: writes OUT/config.yaml. Until then
-    # whatever an earlier run left in OUT stays as it is.
+    # The verb calls it once its inputs are loaded and sound, before it writes anything: writes OUT/config.yaml. Until
+    # then whatever an earlier run left in OUT stays as it is.
     begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
     @property
@@ -105,8 +108,8 @@ def verb(
 
     out: what `out=` names. torch: whether to seed and configure torch (importing it takes seconds).
     positional: the key that one argument without "=" is for, or the keys that successive ones fill. protect: a folder
-    inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused unless resume=
-    names it. devices: the kinds of device that the verb can compute on; others are refused before any work.
+    inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused unless
+    resume= names it. devices: the kinds of device that the verb can compute on; others are refused before any work.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,9 +123,7 @@ def verb(
 
         def job(config: DictConfig) -> None:
             started.append(True)
-            codes.append(
-                _run_job(name, function, config, out=out, use_torch=torch, protect=protect, devices=devices)
-            )
+            codes.append(_run_job(name, function, config, out=out, use_torch=torch, protect=protect, devices=devices))
 
         scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
         command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
@@ -175,7 +176,8 @@ def hydra_arguments(
     scratch: Path | None = None,
     verb_name: str | None = None,
 ) -> list[str]:
-    """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they vary.
+    """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they
+    vary.
 
     With a verb's name, the robot of its module or dataset is added where none is named.
 
@@ -226,8 +228,8 @@ def hydra_arguments(
 
 
 def own_robot(value: str) -> str | None:
-    """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name that `npmp.robots` finds
-    in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what nobody has.
+    """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name that `npmp.robots`
+    finds in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what nobody has.
 
     Raises InputError for a path where no robot is.
     """
@@ -246,7 +248,8 @@ def own_robot(value: str) -> str | None:
 def quoted(path: str, *, multirun: bool = False) -> str:
     """A path as a value of Hydra's grammar: quoted where a character has a meaning there.
 
-    Lists, quoted values, null, ??? and interpolations stay as they are; with `multirun` so does a comma (it separates jobs).
+    Lists, quoted values, null, ??? and interpolations stay as they are; with `multirun` so does a comma (it separates
+    jobs).
     """
     plain = r"[\w/\-.%@?|*:+]*" if not multirun else r"[\w/\-.%@?|*:+,]*"
     special = path.startswith(("[", "'", '"', "${")) or (multirun and "(" in path)
@@ -292,7 +295,9 @@ def _flatten(value: Any, prefix: str = "") -> list[str]:
 def explain(error: BaseException, verb_name: str) -> str:
     """One line for what Hydra or OmegaConf raised while composing the configuration."""
     message = str(error)
-    if found := re.search(r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'", message):
+    if found := re.search(
+        r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'", message
+    ):
         key = (found[1] or found[2]).split("@")[0]
         return f"{unknown_key(verb_name, key)}"
     if found := re.search(r"Could not find '([^']*)/([^'/]*)'", message):
@@ -398,8 +403,6 @@ def _run_job(
         return USER_ERROR
 
 
-
-
 def _comment_of(verb_name: str, key: str) -> str:
     """What a key is for, from its comment: " (the motion dataset ...)"."""
     comments = {entry.name: entry.comment for entry in of_file(CONF / f"{verb_name}.yaml").keys}
@@ -482,8 +485,8 @@ def load_config(path: Path) -> DictConfig:
 def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> None:
     """Hold every number given on the command line against the type of its default; 1e6 may stand for 1000000.
 
-    Raises InputError, e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a float
-    to the equal int where the default is one.
+    Raises InputError, e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a
+    float to the equal int where the default is one.
     """
     plain = [entry for entry in overrides if not entry.is_delete() and not entry.is_add()]
     values = [entry for entry in plain if not (CONF / entry.key_or_group).is_dir()]
@@ -527,7 +530,8 @@ def checked(key: str, value: Any, default: Any) -> Any:
 def at_least(config: DictConfig, **lowest: int) -> None:
     """Check whole numbers of a verb's configuration; a key is written with "__" for ".", e.g. `evaluation__every=1`.
 
-    Raises InputError for anything but a whole number that is large enough. Keys that the configuration has not are left alone.
+    Raises InputError for anything but a whole number that is large enough. Keys that the configuration has not are left
+    alone.
     """
     for name, low in lowest.items():
         key = name.replace("__", ".")
@@ -551,7 +555,8 @@ def one_of(config: DictConfig, key: str, *choices: str) -> None:
 
 
 def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:
-    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the CPU."""
+    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the
+    CPU."""
     if device == "cpu":
         return device
     if not re.fullmatch(r"cuda(:\d+)?", device):

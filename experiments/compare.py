@@ -33,7 +33,8 @@ from mocap_data.files import atomic_path
 
 UNITS = {"minutes": "min", "env_steps": "steps"}
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
-# Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with dots.
+# Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with
+# dots.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", ":")
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
@@ -97,7 +98,8 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
     return row
 
 
-# --- as text ------------------------------------------------------------------------------------------------------------------
+# --- as text
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -159,7 +161,8 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
         out.print(line, highlight=False, markup=False)
 
 
-# --- as files -----------------------------------------------------------------------------------------------------------------
+# --- as files
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
@@ -218,7 +221,8 @@ def _plain(figure: Figure) -> dict[str, float | int | None]:
 
 
 def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Colour and line style of each group: by one key each where all combinations of two keys are there, else by number."""
+    """Colour and line style of each group: by one key each where all combinations of two keys are there, else by
+    number."""
     keys = [key for key in groups[0].settings if key not in LENGTHS]
     if len(keys) == 2:
         values = [list(dict.fromkeys(group.settings[key] for group in groups)) for key in keys]
@@ -231,8 +235,8 @@ def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, threshold: float | None) -> None:
-    """Score over minutes and over environment steps: a line for the mean of a group's runs, a band from the lowest to the
-    highest, a dot where each run ends."""
+    """Score over minutes and over environment steps: a line for the mean of a group's runs, a band from the lowest to
+    the highest, a dot where each run ends."""
     from matplotlib.figure import Figure as Sheet
     from matplotlib.ticker import EngFormatter
 
@@ -282,7 +286,11 @@ def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title
     )
     sections = [
         Section("curves", "Curves", curves),
-        Section("table", "Table", f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'),
+        Section(
+            "table",
+            "Table",
+            f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
+        ),
     ]
     source = provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent))
     assemble(

@@ -1,4 +1,5 @@
-"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores over minutes and steps."""
+"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores over minutes and
+steps."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ class Figure:
         return cls(sum(known) / len(known), min(known), max(known), len(known), len(every))
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------------
+# --- reading
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
@@ -126,7 +128,9 @@ def find_runs(places: Sequence[str]) -> list[Path]:
             matches = sorted(root.glob(str(Path(*parts)))) if parts else []
         runs = [run for match in matches for run in _runs_in(match)]
         if not runs:
-            raise InputError(f"no run at '{place}'; a folder with config.yaml and metrics.csv, or one of such, is expected")
+            raise InputError(
+                f"no run at '{place}'; a folder with config.yaml and metrics.csv, or one of such, is expected"
+            )
         found |= {run.resolve(): run for run in runs if run.resolve() not in found}
     return list(found.values())
 
@@ -148,10 +152,13 @@ def read_run(path: Path, score: str) -> TrainingRun:
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
     if score not in metrics[0]:
-        raise InputError(f"{path} has no metric '{score}'; there are: {', '.join(k for k in metrics[0] if k != 'iteration')}")
+        raise InputError(
+            f"{path} has no metric '{score}'; there are: {', '.join(k for k in metrics[0] if k != 'iteration')}"
+        )
     wall = {row.get("iteration"): _number(row.get("wall_s")) for row in timing}
     rows = [
-        (wall.get(row["iteration"], math.nan) / 60, _number(row.get("env_steps")), _number(row[score])) for row in metrics
+        (wall.get(row["iteration"], math.nan) / 60, _number(row.get("env_steps")), _number(row[score]))
+        for row in metrics
     ]
     curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(-1, 3)
     if not len(curve):
@@ -214,14 +221,15 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-# --- grouping -----------------------------------------------------------------------------------------------------------------
+# --- grouping
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:
     """Runs that differ in their seed alone together, in the order in which they are first met.
 
-    A group is named by the keys in which groups differ (`telling_keys`); a value that most groups share is left unsaid, and the
-    group with nothing to say is the base. Raises InputError for runs of different verbs.
+    A group is named by the keys in which groups differ (`telling_keys`); a value that most groups share is left unsaid,
+    and the group with nothing to say is the base. Raises InputError for runs of different verbs.
     """
     verbs = sorted({run.verb for run in runs if run.verb})
     if len(verbs) > 1:
@@ -240,8 +248,8 @@ def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:
 
 
 def telling_keys(groups: Sequence[Settings]) -> list[str]:
-    """The keys whose values differ between groups. Of a section that has a name (algo, net, randomization) the name stands for
-    the keys that follow from it."""
+    """The keys whose values differ between groups. Of a section that has a name (algo, net, randomization) the name
+    stands for the keys that follow from it."""
     every = list(dict.fromkeys(key for settings in groups for key in settings))
     differing = [key for key in every if len({settings.get(key) for settings in groups}) > 1]
     named = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
@@ -259,7 +267,8 @@ def telling_keys(groups: Sequence[Settings]) -> list[str]:
 
 
 def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """A group's values of the keys, by their shortest unique names, without those that more than half of the groups share."""
+    """A group's values of the keys, by their shortest unique names, without those that more than half of the groups
+    share."""
     short = shortened(keys)
     labels = []
     for settings in groups:

@@ -56,7 +56,8 @@ def megabytes(entry: Entry) -> str:
 
 
 def fetch(config: DictConfig, run: Run) -> int:
-    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code 2 where a file failed."""
+    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code 2 where a file
+    failed."""
     if config.target is None:
         raise InputError(f"npmp data fetch needs a name; there are: {', '.join(catalog.entries())}")
     at_least(config, retries=0)
@@ -74,11 +75,17 @@ def fetch(config: DictConfig, run: Run) -> int:
 
 
 def accept(entry: Entry, *, accepted: bool) -> None:
-    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal. Raises InputError without."""
+    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal. Raises InputError
+    without."""
     if not entry.non_commercial or accepted:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"{entry.name} may be used under {entry.licence} only. Type yes to accept: ", end="", file=sys.stderr, flush=True)
+        print(
+            f"{entry.name} may be used under {entry.licence} only. Type yes to accept: ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
         raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
@@ -87,7 +94,13 @@ def accept(entry: Entry, *, accepted: bool) -> None:
 
 def bars() -> Bars:
     """Progress on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     return Bars(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
 
 
@@ -129,7 +142,10 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
     for path, why in report.failed[:NOTES_SHOWN]:
         print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)
     if report.failed:
-        print(f"npmp: error: {len(report.failed)} of {len(entry.files)} files of {entry.name} are missing", file=sys.stderr)
+        print(
+            f"npmp: error: {len(report.failed)} of {len(entry.files)} files of {entry.name} are missing",
+            file=sys.stderr,
+        )
     return USER_ERROR if report.failed else 0
 
 

@@ -68,7 +68,8 @@ def chosen_robot(name: str) -> str:
 
 
 def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
-    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command would."""
+    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command
+    would."""
     place = quoted(str(run.place / verb_name))
     threads = [f"threads={run.threads}", f"torch_threads={torch.get_num_threads()}"]
     return compose(verb_name, [*overrides, f"seed={run.seed}", *threads, f"out={place}"])
@@ -105,7 +106,8 @@ def shipped_modules(robot: Robot) -> list[tuple[str, SkillModule]]:
 
 
 def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: Run) -> dict[str, dict[str, Any]]:
-    """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each into a folder of its own."""
+    """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each into a folder of its
+    own."""
     found = {}
     for name, skill in shipped_modules(robot):
         out = run.place / "shipped" / name

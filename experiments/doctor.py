@@ -105,7 +105,9 @@ def show(findings: list[Finding]) -> None:
     for finding in findings:
         if section and finding.section != section:
             table.add_section()
-        detail = finding.detail + (f"\n[dim]-> {finding.advice.replace('[', chr(92) + '[')}[/]" if finding.advice else "")
+        detail = finding.detail + (
+            f"\n[dim]-> {finding.advice.replace('[', chr(92) + '[')}[/]" if finding.advice else ""
+        )
         first = finding.section if finding.section != section else ""
         table.add_row(first, finding.name, SIGNS[finding.verdict], detail)
         section = finding.section
@@ -178,7 +180,9 @@ def check_torch() -> Finding:
         names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
         return Finding("core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads), {', '.join(names)}")
     why = f"built for CUDA {torch.version.cuda}, sees no device" if torch.version.cuda else "CPU build"
-    return Finding("core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}")
+    return Finding(
+        "core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}"
+    )
 
 
 def check_batch() -> Finding:
@@ -195,7 +199,9 @@ def check_batch() -> Finding:
         data = mujoco.MjData(model)
         mujoco.mj_step(model, data, nstep=10)
         if not np.allclose(np.asarray(batch.bind("qpos")), data.qpos):
-            return Finding("core", "mujoco.batch", "broken", "its result differs from a single simulation's", "make install")
+            return Finding(
+                "core", "mujoco.batch", "broken", "its result differs from a single simulation's", "make install"
+            )
         return Finding("core", "mujoco.batch", "ok", f"mujoco {mujoco.__version__}: 4 simulations agree with one alone")
     except Exception as error:
         advice = "needs mujoco >=3.17,<4: make install"
@@ -203,7 +209,8 @@ def check_batch() -> Finding:
 
 
 def gl_backends(timeout_s: float = 20.0) -> dict[str, str]:
-    """GL backend -> "" where it renders, else why not. Each is tried in a process of its own: a broken one may crash."""
+    """GL backend -> "" where it renders, else why not. Each is tried in a process of its own: a broken one may
+    crash."""
     results = {}
     for name in GL_BACKENDS:
         environment = {**os.environ, "MUJOCO_GL": name}
@@ -236,7 +243,12 @@ def check_gl(timeout_s: float) -> list[Finding]:
     ]
     if not works:
         findings.append(
-            Finding("rendering", "video", "absent", "no GL backend renders; reports have their interactive replay all the same")
+            Finding(
+                "rendering",
+                "video",
+                "absent",
+                "no GL backend renders; reports have their interactive replay all the same",
+            )
         )
     return findings
 

@@ -49,13 +49,15 @@ def evaluate(
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
 
     plant: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
-    sim, device: who computes the physics, and where everything is (`npmp.sim.make_simulator`); the skill is moved there.
+    sim, device: who computes the physics, and where everything is (`npmp.sim.make_simulator`); the skill is moved
+      there.
 
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
-    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the root from
-    the reference's (`last`: at the last of them); `joint_error_rad`, the mean absolute difference of joint angles. `mean` and
-    `median` are over clips, long or short, but for `time_share`: the tracked share of all clips' time.
+    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the
+    root from the reference's (`last`: at the last of them); `joint_error_rad`, the mean absolute difference of joint
+    angles. `mean` and `median` are over clips, long or short, but for `time_share`: the tracked share of all clips'
+      time.
     """
     skill.check_robot(robot)
     n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
@@ -203,7 +205,10 @@ def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_h
         kinematics = Kinematics(robot.model())
         kept = [name for name in kept if foot_heights(robot, kinematics, motions[name].qpos).max() <= max_foot_height]
     if not kept:
-        limits = (f"a top speed of at most {max_speed} m/s", max_speed), (f"its feet below {max_foot_height} m", max_foot_height)
+        limits = (
+            (f"a top speed of at most {max_speed} m/s", max_speed),
+            (f"its feet below {max_foot_height} m", max_foot_height),
+        )
         words = " and ".join(text for text, value in limits if value is not None)
         raise InputError(f"none of the {len(motions.motions)} motions has {words}")
     return motions.select(kept)
@@ -252,8 +257,12 @@ def run(config: DictConfig, run: Run) -> int:
     place = place_of(config, run)
     limits = {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
     run.begin()
-    result = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split} | limits | evaluate(
-        skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
+    result = (
+        {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
+        | limits
+        | evaluate(
+            skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
+        )
     )
     result["randomization"] = config.randomization.name
     seen, count = result["seen_in_training"], len(motions.motions)

@@ -70,7 +70,9 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
             raise unknown(f"split in {data}", split, splits)
         names = [name for name in names if name in of_split]
     if not names:
-        raise InputError(f"{data}: no clip of clips= is of split={split}" if split is not None else f"{data} holds no clips")
+        raise InputError(
+            f"{data}: no clip of clips= is of split={split}" if split is not None else f"{data} holds no clips"
+        )
     return names
 
 

@@ -55,7 +55,8 @@ def guarded(body: Callable[[], int | None]) -> int:
         print("npmp: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the broken pipe at exit.
+        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the broken pipe at
+        # exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE

@@ -1,7 +1,7 @@
 """Help texts, read from the comments of conf/*.yaml, so that a key is described where its value stands.
 
-The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own comment follows its value.
-A choice that only some verbs can use says so in a line "# for: VERB, VERB".
+The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own comment follows its
+value. A choice that only some verbs can use says so in a line "# for: VERB, VERB".
 """
 
 from __future__ import annotations

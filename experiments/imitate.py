@@ -123,13 +123,19 @@ def train(config: DictConfig, run: Run) -> dict[str, Any]:
     trained = with_tempos(motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES)
     env_config = dataclasses.replace(env_config, plant=plant)
     env = ImitationEnv(robot, trained, config.algo.num_envs, seed=run.seed, config=env_config, **place)
-    of_run: dict[str, Any] = {"starts": config.evaluation.starts, "seed": run.seed + 1000, "threads": run.threads, **place}
+    of_run: dict[str, Any] = {
+        "starts": config.evaluation.starts,
+        "seed": run.seed + 1000,
+        "threads": run.threads,
+        **place,
+    }
     judges = {"": Judge(robot, motions, nominal, **of_run)}
     if plant != nominal:
         judges["_randomized"] = Judge(robot, motions, plant, **of_run)
 
     def judge(skill: SkillModule) -> dict[str, float]:
         return {f"{name}{suffix}": value for suffix, one in judges.items() for name, value in one(skill).items()}
+
     trainer, schedule = make_trainer(config, env, run.seed)
 
     def begin() -> tuple[dict[str, float], dict[str, float]]:

@@ -1,4 +1,5 @@
-"""Which robot a command is about where it does not say: the one that its module was trained for, or that its motions are of."""
+"""Which robot a command is about where it does not say: the one that its module was trained for, or that its motions
+are of."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselve
 
 
 def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
-    """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot themselves, where
-    the verb takes none, and where there is nothing to read (the verb says what is wrong with its inputs).
+    """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot
+    themselves, where the verb takes none, and where there is nothing to read (the verb says what is wrong with its
+    inputs).
 
     It stands on the command line as if the user had named it: it beats the robot that an experiment= sets.
 
@@ -41,12 +43,16 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
         if key not in given:
             continue
         try:
-            values = list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+            values = (
+                list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+            )
         except HydraException:
             return None  # a sweep that cannot be listed, as of glob(*) or interval(0, 1)
         found = {robot for value in values if (robot := reader(value)) is not None}
         if len(found) > 1:
-            raise InputError(f"{key}= names things of different robots ({', '.join(sorted(found))}): one sweep is for one robot")
+            raise InputError(
+                f"{key}= names things of different robots ({', '.join(sorted(found))}): one sweep is for one robot"
+            )
         if found:
             return found.pop()
     return None

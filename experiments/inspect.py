@@ -1,7 +1,7 @@
 """`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a run or a sweep holds.
 
-What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would refuse
-it for, and the exit code is 2.
+What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would
+refuse it for, and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def inspect(path: Path, kind: str | None = None) -> Findings:
-    """What `path` is, as plain values; "problems", where there are any, comes last and lists why other verbs would refuse it.
+    """What `path` is, as plain values; "problems", where there are any, comes last and lists why other verbs would
+    refuse it.
 
     kind: one of KINDS, for a file that could be several things; None: told by its name and contents.
 
@@ -115,8 +116,13 @@ def inspect_folder(path: Path) -> Findings:
     motions = [f"{entry.name} ({kind})" for entry, kind in kinds.items() if kind is not None]
     if not recordings and not motions:
         looked_for = ", ".join(FOLDERS)
-        raise InputError(f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})")
-    findings: Findings = {"path": str(path), "kind": "folder of recordings" if recordings else "folder of robots' motions"}
+        raise InputError(
+            f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})"
+        )
+    findings: Findings = {
+        "path": str(path),
+        "kind": "folder of recordings" if recordings else "folder of robots' motions",
+    }
     if recordings:
         findings["recordings"] = recordings
     if motions:
@@ -163,13 +169,16 @@ def inspect_hdf5(path: Path) -> Findings:
             if isinstance(entry, h5py.Group)
         ]
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
+            wanted = (
+                f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
+            )
             raise InputError(f"{path}: HDF5, but {wanted}")
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 
 
 def motion_problems(path: Path, clips: list[str], robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models here.
+    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models
+    here.
 
     With it the motions that can be read, without mirror images.
     """
@@ -464,7 +473,8 @@ def text(value: Any) -> str:
 
 
 def records(title: str, entries: list[dict[str, Any]]) -> Group:
-    """A table of what differs from row to row, as far as there is room; what is the same in all stands in a line below it.
+    """A table of what differs from row to row, as far as there is room; what is the same in all stands in a line below
+    it.
 
     A single record is no table but a line per value.
     """
@@ -474,7 +484,9 @@ def records(title: str, entries: list[dict[str, Any]]) -> Group:
     first, *_ = columns = list(dict.fromkeys(key for entry in entries for key in entry))
     shared = shared_in(entries, columns)
     varying = [column for column in columns if column not in shared]
-    shown = varying if len(varying) <= COLUMNS_SHOWN else [column for column in varying if column in (first, *SHOWN_FIRST)]
+    shown = (
+        varying if len(varying) <= COLUMNS_SHOWN else [column for column in varying if column in (first, *SHOWN_FIRST)]
+    )
     table = Table(title=title, title_justify="left")
     for column in shown:
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == first)
@@ -492,7 +504,8 @@ def shared_in(entries: list[dict[str, Any]], columns: Sequence[str]) -> list[str
 
 
 def beside(entries: list[dict[str, Any]], shown: Sequence[str]) -> list[Text]:
-    """Lines about what a table of the entries does not show: what differs from row to row, and what is the same in all."""
+    """Lines about what a table of the entries does not show: what differs from row to row, and what is the same in
+    all."""
     columns = list(dict.fromkeys(key for entry in entries for key in entry))
     shared = shared_in(entries, columns)
     lines = []
@@ -508,7 +521,9 @@ _main = verb("inspect", run, out="optional_file", torch=False, positional="file"
 def main(arguments: Sequence[str] | None = None) -> int:
     """`npmp inspect`. A path with a "=" in it, as a sweep's run folders have, is the file and no setting."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return _main([f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry for entry in given])
+    return _main(
+        [f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry for entry in given]
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`npmp modules list | show NAME | pack MODULE | add RUN`: shipped skill modules, their cards, and making such a folder."""
+"""`npmp modules list | show NAME | pack MODULE | add RUN`: shipped skill modules, their cards, and making such a
+folder."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def run(config: DictConfig, run: Run) -> int:
         show_modules()
         return 0
     if config.target is None:
-        what = "a run: its folder" if config.action == "add" else f"a module: {', '.join(modules.names()) or 'its folder'}"
+        what = (
+            "a run: its folder" if config.action == "add" else f"a module: {', '.join(modules.names()) or 'its folder'}"
+        )
         raise InputError(f"npmp modules {config.action} needs {what}")
     if config.action == "show":
         print(modules.card(str(config.target)))

@@ -60,13 +60,19 @@ def inspect_recording(path: Path) -> Findings:
     findings.update({"source": clip.source, "licence": clip.licence, "extent_m": extent_of(clip.positions)})
     doubtful = []
     if "names" in missing and path.suffix.lower() in (".csv", ".txt") and (turns := quaternions_in(path)):
-        doubtful.append(f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions: a root's place and rotations, no keypoints")
+        doubtful.append(
+            f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions: a root's place and rotations, no keypoints"
+        )
     if "rate_hz" not in missing:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
         doubtful += doubts_of(clip)
     if doubtful:
         findings["doubts"] = doubtful
-    names = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)" if "names" in missing else list(clip.names)
+    names = (
+        f"{len(clip.names)}, not named in the file (names= of mocap_data.read)"
+        if "names" in missing
+        else list(clip.names)
+    )
     findings["keypoints"] = names
     return findings
 
@@ -82,7 +88,8 @@ def count_of_keypoints(path: Path) -> int:
 
 
 def quaternions_in(path: Path) -> int:
-    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else does."""
+    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else
+    does."""
     with path.open("rb") as file:
         lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
     try:
@@ -170,7 +177,9 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         "root extent_m": extent_of(root),
         "root speed_mps": speed_of(root, motion.rate_hz),
         "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
-        "conventions": {key: value for key, value in motion.conventions.items() if not (unnamed and key == "joint order")},
+        "conventions": {
+            key: value for key, value in motion.conventions.items() if not (unnamed and key == "joint order")
+        },
     }
     if np.median(up) < LEANING:
         findings["doubts"] = ["the root lies or is upside down most of the time (order of the quaternion? root frame?)"]
@@ -178,7 +187,9 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         bodies = motion.body_names
         findings["bodies"] = f"{motion.body_pos.shape[1]}, not named in the file" if bodies is None else list(bodies)
     if unnamed:
-        findings["joints"] = f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
+        findings["joints"] = (
+            f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
+        )
     else:
         findings["robots here with these joints"] = robots_with(motion) or "none"
     findings["joint angles"] = [
@@ -281,14 +292,16 @@ def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) ->
 
 
 def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) -> Group:
-    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the `MOTIONS_SHOWN` longest where there
-    are more, then the medians, and a line that says what is left out."""
+    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the `MOTIONS_SHOWN` longest
+    where there are more, then the medians, and a line that says what is left out."""
     from experiments.retarget import COLUMNS
 
     originals = [clip for clip in clips if not clip.get("mirror")] or list(clips)
     shown, title = originals, f"clips: {len(originals)}"
     if len(originals) > MOTIONS_SHOWN:
-        shown = sorted(originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0)[:MOTIONS_SHOWN]
+        shown = sorted(originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0)[
+            :MOTIONS_SHOWN
+        ]
         title = f"clips: the {MOTIONS_SHOWN} longest of {len(originals)}"
     units = {key: (heading, factor, decimals) for heading, key, factor, decimals, _ in COLUMNS}
     numbers = {"seconds": ("s", 1.0, 1), **{key: units[key] for key in FIGURES}, "weight": ("weight", 1.0, 3)}

@@ -28,7 +28,14 @@ SYNTHETIC = "synthetic"  # the source that needs no recording
 Failure = tuple[str, str]  # what failed, why
 
 # Keys of a command and the readers' options that they give.
-KEYS = {"scale": "scale", "up": "up", "licence": "licence", "source_rate_hz": "rate_hz", "asf": "asf", "character": "character"}
+KEYS = {
+    "scale": "scale",
+    "up": "up",
+    "licence": "licence",
+    "source_rate_hz": "rate_hz",
+    "asf": "asf",
+    "character": "character",
+}
 
 
 def described(failure: Failure) -> str:
@@ -97,8 +104,8 @@ class Origin:
 
 
 class Gathered(NamedTuple):
-    """What source= holds: clips of keypoints, motions of the robot made by others, where each comes from (by its name), what
-    its file calls it, and the recordings that could not be read."""
+    """What source= holds: clips of keypoints, motions of the robot made by others, where each comes from (by its name),
+    what its file calls it, and the recordings that could not be read."""
 
     clips: list[Clip]
     motions: list[ReferenceMotion]
@@ -197,7 +204,11 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Recording], config: Dict
     ):
         option = KEYS[key]
         if option in given and not any(option in known_options(recording.path) for recording in chosen):
-            aside = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)" if key == "source_rate_hz" else ""
+            aside = (
+                f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
+                if key == "source_rate_hz"
+                else ""
+            )
             raise InputError(f"{key}={config[key]} is for {what}{aside}")
 
 

@@ -84,15 +84,21 @@ def run(config: DictConfig, run: Run) -> int:
     if config.method == "points":
         if config.scale is None:
             gathered = of_plausible_size(gathered)
-        whole, more = motions_of(gathered, robot, lambda: retarget_clips(gathered.clips, robot, options, files=gathered.files))
+        whole, more = motions_of(
+            gathered, robot, lambda: retarget_clips(gathered.clips, robot, options, files=gathered.files)
+        )
     else:
-        whole, more = motions_of(gathered, robot, lambda: retarget_by_joints(gathered, robot, joint_options(config), config.asf))
+        whole, more = motions_of(
+            gathered, robot, lambda: retarget_by_joints(gathered, robot, joint_options(config), config.asf)
+        )
     failures = [*gathered.failures, *more]
     if failures and config.strict:
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
     clips = {clip.name: clip for clip in gathered.clips}
     doubtful = {
-        motion.name: why for motion in whole.motions if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
+        motion.name: why
+        for motion in whole.motions
+        if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
     }
     source_of = {name: f"{origin.file}: {gathered.entries[name]}" for name, origin in gathered.origins.items()}
     cleaned = clean(whole, robot, origins=source_of, **filters) if config.clean else uncleaned(whole)
@@ -100,7 +106,9 @@ def run(config: DictConfig, run: Run) -> int:
         warn(doubtful)
         report_failures(failures)
         gone = ", ".join(f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items())
-        raise InputError(f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all")
+        raise InputError(
+            f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all"
+        )
     failures += emptied(whole, cleaned)
     motion_set = dataclasses.replace(
         cleaned.motions,
@@ -170,7 +178,9 @@ def report_place(chosen: Any, out: Path) -> Path | None:
     if place.is_dir():
         raise InputError(f"report={place} is a folder; a file name is expected, or null for no report")
     if place.exists() and not is_report(place):
-        raise InputError(f"report={place} exists and is no report of npmp, so it is not replaced; name another file, or null")
+        raise InputError(
+            f"report={place} exists and is no report of npmp, so it is not replaced; name another file, or null"
+        )
     if not place.parent.is_dir():
         raise InputError(f"report={place}: there is no folder {place.parent}")
     return place
@@ -180,7 +190,8 @@ def report_place(chosen: Any, out: Path) -> Path | None:
 
 
 def solver_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about the solver, for `retarget_many`. Raises InputError for a value that makes no sense."""
+    """What the configuration says about the solver, for `retarget_many`. Raises InputError for a value that makes no
+    sense."""
     chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
     Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
     return chosen
@@ -226,10 +237,12 @@ def read_clips(config: DictConfig) -> tuple[list[Clip], list[Failure]]:
 def of_plausible_size(gathered: Gathered) -> Gathered:
     """What was gathered without the clips whose size says that their units were read wrongly; those are failures.
 
-    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the dataset. Who gives scale=
-    has said what the units are; such a clip is warned of and kept. Raises InputError where nothing remains.
+    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the dataset. Who gives
+    scale= has said what the units are; such a clip is warned of and kept. Raises InputError where nothing remains.
     """
-    apart = [clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()]  # keypoints all at one place have no size
+    apart = [
+        clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()
+    ]  # keypoints all at one place have no size
     wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
     said = {name: f"{name} {why}; its units look wrong, and scale= is not given" for name, why in wrong.items()}
     failures = [(gathered.files[name], text) for name, text in said.items()]
@@ -288,7 +301,9 @@ def retarget_by_joints(
                 if not has_joints(path):
                     raise InputError(f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use method=points")
                 entry = None if path.suffix.lower() == ".amc" else gathered.entries[clip.name]
-                person = read_person(path, clip=entry, asf=asf, name=clip.name, start=start, stop=stop, licence=clip.licence)
+                person = read_person(
+                    path, clip=entry, asf=asf, name=clip.name, start=start, stop=stop, licence=clip.licence
+                )
                 motions.append(mapper.motion(person))
             except InputError as error:
                 failures.append((origin.file, one_line(error)))
@@ -321,7 +336,8 @@ def retarget_clips(
 ) -> tuple[MotionSet, list[Failure]]:
     """All clips that fit the robot as motions, behind a progress bar, and those that do not.
 
-    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker offsets that the others share.
+    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker offsets that the others
+    share.
     files: of clips by name, for messages. Raises InputError where none fits.
     """
     apart = {clip.name for clip in clips if misread(clip)}
@@ -373,14 +389,16 @@ def _retarget_group(
 
 
 def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
-    """The motions of several sets of one robot, in the order of their names. What their provenances share is kept; where they
-    differ, all values are."""
+    """The motions of several sets of one robot, in the order of their names. What their provenances share is kept;
+    where they differ, all values are."""
     if len(sets) == 1:
         return sets[0]
     place = {name: i for i, name in enumerate(order)}
     motions = sorted((motion for entry in sets for motion in entry.motions), key=lambda motion: place[motion.name])
     keys = dict.fromkeys(key for entry in sets for key in entry.provenance)
-    values = {key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance)) for key in keys}
+    values = {
+        key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance)) for key in keys
+    }
     provenance = {key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()}
     return dataclasses.replace(sets[0], motions=tuple(motions), provenance=provenance)
 
@@ -407,7 +425,11 @@ def emptied(whole: MotionSet, cleaned: Cleaned) -> list[Failure]:
 
 
 def provenance_of(
-    cleaned: Cleaned, config: DictConfig, origins: Sequence[Origin], options: Mapping[str, Any], failures: Sequence[Failure]
+    cleaned: Cleaned,
+    config: DictConfig,
+    origins: Sequence[Origin],
+    options: Mapping[str, Any],
+    failures: Sequence[Failure],
 ) -> dict[str, str]:
     """How the dataset was made, as texts."""
     kept = {motion.recording or motion.name for motion in cleaned.motions.motions}
@@ -445,10 +467,14 @@ def doubts(motion: ReferenceMotion, clip: Clip | None, *, cleaned: bool = False)
     wrong = any(hint in doubt for doubt in found for hint in ("units?", "axis?", "rate?"))
     if error > MISREAD_RMS or (error > DOUBTFUL_RMS and not cleaned):
         wrong |= error > MISREAD_RMS
-        hint = "units? scale=; axis? up=" if error > MISREAD_RMS else "sitting or lying? else units, scale=, or axis, up="
+        hint = (
+            "units? scale=; axis? up=" if error > MISREAD_RMS else "sitting or lying? else units, scale=, or axis, up="
+        )
         found.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
     if violations > 0 and not cleaned:
-        found.append(f"{counted(int(violations), 'limit violation')} (too fast for the robot? else rate, source_rate_hz=)")
+        found.append(
+            f"{counted(int(violations), 'limit violation')} (too fast for the robot? else rate, source_rate_hz=)"
+        )
     return f"{WRONG if wrong else 'needs a look'}: {'; '.join(found)}" if found else ""
 
 
@@ -470,7 +496,9 @@ LEGEND = (
     "and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; joint jerk."
 )
 _BAD_FIGURES = ", ".join(
-    f"{heading.split()[0]} {factor * BAD[key]:g} {heading.split()[1]}" for heading, key, factor, *_ in COLUMNS if key in BAD
+    f"{heading.split()[0]} {factor * BAD[key]:g} {heading.split()[1]}"
+    for heading, key, factor, *_ in COLUMNS
+    if key in BAD
 )
 LEGEND_OF_MARKS = (
     f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; anything over a limit; "
@@ -499,10 +527,11 @@ def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
 
 
 def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -> Table:
-    """Motions and their figures, the worst of them where there are many; then medians, by kind of movement too, and all together.
+    """Motions and their figures, the worst of them where there are many; then medians, by kind of movement too, and all
+    together.
 
-    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a motion, by name or recording
-    (`is_marked`).
+    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a motion, by name or
+    recording (`is_marked`).
     """
     originals = [motion for motion in motion_set.motions if not motion.mirror]
     motions = originals or list(motion_set.motions)

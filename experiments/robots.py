@@ -28,7 +28,9 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "action", *ACTIONS)
     if config.action == "list":
         if config.target is not None:
-            raise InputError(f"npmp robots list takes no {config.target!r}; npmp robots check {config.target} looks at one")
+            raise InputError(
+                f"npmp robots list takes no {config.target!r}; npmp robots check {config.target} looks at one"
+            )
         return show_robots()
     if config.target is None:
         what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[str(config.action)]
@@ -47,7 +49,9 @@ def show_robots() -> int:
     for name in (*robots.names(), *robots.own_names()):
         table.add_row(*(escape(cell) for cell in _row(name)))
     console().print(table)
-    print("robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one.")
+    print(
+        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one."
+    )
     return OK
 
 
@@ -99,7 +103,9 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
     if file.exists() and not replace:
-        raise InputError(f"{file} is there already, perhaps with your changes; choose another out= or give replace=true")
+        raise InputError(
+            f"{file} is there already, perhaps with your changes; choose another out= or give replace=true"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(file) as place:
         place.write_text(proposal.text, encoding="utf-8")
@@ -129,12 +135,14 @@ _EDIT = {
 
 def _what_to_edit(failed: Sequence[str]) -> str:
     """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    said = dict.fromkeys(part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry")))
+    said = dict.fromkeys(
+        part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
+    )
     return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
 
 
 def _models_in(folder: Path) -> str:
-    """ ", e.g. FILE" of a folder, or "". """
+    """ ", e.g. FILE" of a folder, or ""."""
     models = sorted(path for pattern in ("*.xml", "*.urdf") for path in folder.glob(pattern))
     return f", e.g. {models[0]}" if models else ""
 

@@ -26,9 +26,9 @@ SHOWN = (
 class RunLog:
     """Appends one row per call of `write`.
 
-    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes to timing.csv, and goes
-    on after a resume. The columns are those of the first row and the judged figures, which most rows leave empty; should a
-    later row bring others, the file is written anew with them.
+    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes to timing.csv, and
+    goes on after a resume. The columns are those of the first row and the judged figures, which most rows leave empty;
+    should a later row bring others, the file is written anew with them.
     """
 
     def __init__(
@@ -153,7 +153,8 @@ def _clock(seconds: float) -> str:
 
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
-    """Columns and whole rows of a log up to iteration `last`: later ones were written between the checkpoint and the kill.
+    """Columns and whole rows of a log up to iteration `last`: later ones were written between the checkpoint and the
+    kill.
 
     Nothing for a file that is absent or empty.
     """

@@ -1,4 +1,5 @@
-"""`npmp skill info | wander | interpolate MODULE`: what a module is, where its prior leads, what lies between two clips."""
+"""`npmp skill info | wander | interpolate MODULE`: what a module is, where its prior leads, what lies between two
+clips."""
 
 from __future__ import annotations
 
@@ -112,9 +113,15 @@ def show_description(figures: dict[str, Any]) -> None:
         ("latent", f"{figures['latent_dim']} dimensions, AR(1) prior with alpha {figures['alpha']:g}"),
         ("decoder senses", senses),
         ("encoder sees", f"{sees['features']} features, {sees['frames_ahead']} frames of the reference ahead"),
-        ("networks", ", ".join(f"{name} {value}" for name, value in net.items() if name not in ("latent_dim", "alpha"))),
+        (
+            "networks",
+            ", ".join(f"{name} {value}" for name, value in net.items() if name not in ("latent_dim", "alpha")),
+        ),
         ("parameters", f"encoder {sizes['encoder']:,}, decoder {sizes['decoder']:,}"),
-        ("trained", ", ".join(f"{name} {value}" for name, value in training.items() if not isinstance(value, dict | list))),
+        (
+            "trained",
+            ", ".join(f"{name} {value}" for name, value in training.items() if not isinstance(value, dict | list)),
+        ),
         ("scores then", ", ".join(f"{name} {value:.3f}" for name, value in training.get("after", {}).items())),
         ("licence of the data", ", ".join(figures["licences"]) or "unknown"),
         ("file", f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}"),
@@ -232,7 +239,9 @@ def show_interpolation(figures: dict[str, Any]) -> None:
             f"{row['up_s']:.2f}", f"{row['of_s']:.2f}",
         )  # fmt: skip
     console().print(table)
-    ends = ", ".join(f"w = {w}: {name} (tracked for {s:.1f} s)" for w, (name, s) in enumerate(figures["tracked_s"].items()))
+    ends = ", ".join(
+        f"w = {w}: {name} (tracked for {s:.1f} s)" for w, (name, s) in enumerate(figures["tracked_s"].items())
+    )
     console().print(f"{ends}; mixed by {figures['aligned_by']}, {figures['mix']}.", highlight=False, markup=False)
 
 
@@ -273,7 +282,9 @@ def where_it_is(config: DictConfig, run: Run) -> None:
     if run.out is None:
         print("out=FOLDER writes the figures, the motions and a page to watch them on.")
     else:
-        console().print(str(run.out / ("report.html" if config.report else "rollouts.h5")), highlight=False, soft_wrap=True)
+        console().print(
+            str(run.out / ("report.html" if config.report else "rollouts.h5")), highlight=False, soft_wrap=True
+        )
 
 
 main = verb("skill", run, out="optional_folder", positional=("action", "module"), devices=("cpu",))

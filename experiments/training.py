@@ -1,4 +1,5 @@
-"""What the training verbs share: the loop around an algorithm, its logs and checkpoints, where a run goes on, what stops it."""
+"""What the training verbs share: the loop around an algorithm, its logs and checkpoints, where a run goes on, what
+stops it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from npmp.envs.plant import PlantEnv
 
 Figures = dict[str, Any]
 
-PATIENCE = 10  # iterations in a row that may go wrong, in a way that leaves the networks sound, before the run is given up
+PATIENCE = (
+    10  # iterations in a row that may go wrong, in a way that leaves the networks sound, before the run is given up
+)
 LOST_SHARE = 0.1  # an iteration went wrong when the simulations of more than this share of its robots broke down
 REMEMBERED = 20  # iterations and breakdowns before the end that diverged.json tells of
 
@@ -72,7 +75,9 @@ class Plan:
     begin: Callable[[], tuple[Figures, Figures]]  # what a new run does first; figures to compare with, and of the start
     judge: Callable[[], Figures]  # figures of what is trained, as it is now
     judged: tuple[str, ...]  # those of them that go into metrics.csv
-    summarize: Callable[[Figures, Figures], dict[str, Any]]  # (figures to compare with, the latest) -> what is said of it
+    summarize: Callable[
+        [Figures, Figures], dict[str, Any]
+    ]  # (figures to compare with, the latest) -> what is said of it
     save: Callable[[dict[str, Any]], None]  # writes the artefact with its summary
     finite: tuple[str, ...]  # metrics that must be finite
     rates: str  # keys of the learning rates, for the hint when they are not
@@ -83,8 +88,8 @@ class Plan:
 def train(plan: Plan, run: Run) -> dict[str, Any]:
     """The whole run, into run.place: logs, checkpoints, the artefact, summary.json. Returns the summary.
 
-    SIGINT and SIGTERM end it after the iteration they come in, or after what comes before the first, with a checkpoint; a second
-    one at once.
+    SIGINT and SIGTERM end it after the iteration they come in, or after what comes before the first, with a checkpoint;
+    a second one at once.
 
     Raises: InputError for a run to resume that is damaged or of another kind; Diverged; Stopped.
     """
@@ -192,15 +197,16 @@ def starting_point(run: Run) -> tuple[int, dict[str, Tensor], dict[str, Any]] | 
     return checkpoint.load_latest(folder)
 
 
-# --- what goes wrong ----------------------------------------------------------------------------------------------------------
+# --- what goes wrong
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Guard:
     """Runs a trainer's iterations and watches its figures.
 
-    A simulation that breaks down and a batch without a finite gradient are counted, in `lost_simulations` and `skipped_updates`,
-    and passed over. When that goes on for PATIENCE iterations, or a network holds numbers that are none, the run is stopped and
-    diverged.json says what led to it.
+    A simulation that breaks down and a batch without a finite gradient are counted, in `lost_simulations` and
+    `skipped_updates`, and passed over. When that goes on for PATIENCE iterations, or a network holds numbers that are
+    none, the run is stopped and diverged.json says what led to it.
     """
 
     def __init__(self, trainer: Trainer, total: int, run: Run, *, finite: Sequence[str], rates: str):
@@ -235,7 +241,8 @@ class Guard:
     def _learned(self) -> dict[str, float]:
         """The metrics of an iteration that could learn: what gave no finite gradient is thrown away and collected anew.
 
-        Within an iteration that may happen PATIENCE times; what is thrown away counts as skipped updates of this one iteration.
+        Within an iteration that may happen PATIENCE times; what is thrown away counts as skipped updates of this one
+        iteration.
         """
         thrown_away = 0
         while True:
@@ -318,11 +325,14 @@ def _settings(folder: Path, keys: str) -> dict[str, Any]:
     config = stored_config(folder)[1]
     names = [key.strip().removesuffix("=") for key in keys.split(",")]
     found = {name: OmegaConf.select(config, name) for name in names}
-    return {name: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for name, v in found.items() if v is not None}
+    return {
+        name: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for name, v in found.items() if v is not None
+    }
 
 
 def _quiet_simulator() -> None:
-    """No MUJOCO_LOG.TXT in the working directory and no warnings between our lines: broken simulations are counted instead."""
+    """No MUJOCO_LOG.TXT in the working directory and no warnings between our lines: broken simulations are counted
+    instead."""
     log = mujoco.MjLogConfig.get()
     log.logto_file = log.logto_console = False
     log.set()

@@ -50,8 +50,8 @@ class Source:
 class Entry:
     """A set of recordings.
 
-    pinned: the addresses name one version for ever, so that a hash must hold. unpack: suffixes to take out of the files,
-    which are zip archives then; () for files that are recordings themselves. use: a command that reads them.
+    pinned: the addresses name one version for ever, so that a hash must hold. unpack: suffixes to take out of the
+    files, which are zip archives then; () for files that are recordings themselves. use: a command that reads them.
     """
 
     name: str
@@ -125,7 +125,8 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 
 def cache_folder() -> Path:
-    """NPMP_CACHE, or where the system keeps caches: XDG_CACHE_HOME or ~/.cache, ~/Library/Caches, LOCALAPPDATA; there /npmp."""
+    """NPMP_CACHE, or where the system keeps caches: XDG_CACHE_HOME or ~/.cache, ~/Library/Caches, LOCALAPPDATA; there
+    /npmp."""
     if given := os.environ.get("NPMP_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -146,7 +147,9 @@ def notes_of(which: Entry, cache: Path | None = None) -> dict[str, dict[str, Any
         content = json.loads((folder_of(which, cache) / _NOTES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {key: value for key, value in content.items() if isinstance(value, dict)} if isinstance(content, dict) else {}
+    return (
+        {key: value for key, value in content.items() if isinstance(value, dict)} if isinstance(content, dict) else {}
+    )
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
@@ -170,7 +173,8 @@ def fetch(
 
     progress: called before each download; what it returns is told the bytes.
 
-    One file that fails does not stop the others; it is listed in the report. Raises Offline where nothing can be reached.
+    One file that fails does not stop the others; it is listed in the report. Raises Offline where nothing can be
+    reached.
     """
     folder = folder_of(which, cache)
     report = Report(folder)
@@ -198,7 +202,9 @@ def fetch(
         except WrongHash as error:
             why = str(error)
             if must == first and must != source.sha256:
-                why += f" (the file there is no longer the one fetched first; to take the new one, delete {target.parent})"
+                why += (
+                    f" (the file there is no longer the one fetched first; to take the new one, delete {target.parent})"
+                )
             report.failed.append((source.path, why))
             continue
         except Offline as error:

@@ -17,7 +17,8 @@ _CYCLE = -2
 
 
 def _ancestor(parents: Sequence[int], child: int, among: Collection[int]) -> int:
-    """The nearest ancestor of `child` that is `among` some, -1 where there is none, _CYCLE where the way leads in a circle."""
+    """The nearest ancestor of `child` that is `among` some, -1 where there is none, _CYCLE where the way leads in a
+    circle."""
     at = parents[child]
     for _ in range(len(parents)):
         if at < 0 or at in among:
@@ -70,9 +71,7 @@ class Clip:
             set_field(self, "parents", tuple(int(parent) for parent in self.parents))
             count = len(self.names)
             if len(self.parents) != count or not all(-1 <= p < count for p in self.parents):
-                raise InputError(
-                    f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}"
-                )
+                raise InputError(f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}")
             if any(_ancestor(self.parents, i, set()) == _CYCLE for i in range(count)):
                 raise InputError(f"clip {self.name!r}: parents lead in a circle")
 

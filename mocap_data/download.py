@@ -1,7 +1,8 @@
 """Downloads that can be interrupted, checked by their hash, and never seen half: standard library only.
 
-A file arrives as NAME.part; what the server called it (its ETag) stands in NAME.part.json, so that a broken download goes
-on where it stopped, and only if the server still has the same file. The hash is checked before NAME.part becomes NAME.
+A file arrives as NAME.part; what the server called it (its ETag) stands in NAME.part.json, so that a broken download
+goes on where it stopped, and only if the server still has the same file. The hash is checked before NAME.part becomes
+NAME.
 """
 
 from __future__ import annotations
@@ -204,7 +205,9 @@ def _transfer(url: str, part: Path, size: int | None, settings: Settings, progre
         if left:
             time.sleep(min(settings.wait_s * 2.0 ** (settings.tries - 1 - left), LONGEST_WAIT) if now <= have else 0.0)
     kept = part.stat().st_size if part.exists() else 0
-    goes_on = f" ({kept} bytes are kept; the same command goes on from there)" if _known(part, url).get("validator") else ""
+    goes_on = (
+        f" ({kept} bytes are kept; the same command goes on from there)" if _known(part, url).get("validator") else ""
+    )
     raise InputError(f"{url}: {last}{goes_on}")
 
 
@@ -311,7 +314,8 @@ def _offline(url: str, reason: object) -> Offline:
 
 
 def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) -> list[Path]:
-    """Unpack the files of a zip with those suffixes (all without any) into `folder`, without their folders' common parent.
+    """Unpack the files of a zip with those suffixes (all without any) into `folder`, without their folders' common
+    parent.
 
     Nothing is unpacked unless every name is harmless. Each file appears whole or not at all.
 
@@ -346,7 +350,9 @@ def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
     """Where an entry goes, relative. Raises InputError for what leads elsewhere or is a link."""
     name = entry.filename
     place = PurePosixPath(name)
-    bad = not name or "\\" in name or "\0" in name or place.is_absolute() or ".." in place.parts or ":" in place.parts[0]
+    bad = (
+        not name or "\\" in name or "\0" in name or place.is_absolute() or ".." in place.parts or ":" in place.parts[0]
+    )
     if bad or stat.S_ISLNK(entry.external_attr >> 16):
         raise InputError(f"{archive} holds {name!r}, which leads out of its folder; not unpacked")
     return place

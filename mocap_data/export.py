@@ -28,9 +28,9 @@ def write_mjlab_npz(
 ) -> None:
     """Write a motion as mjlab's tracking task reads it (float32, as mjlab's own): whole or not at all.
 
-    fps (1,), joint_pos, joint_vel (T, J), body_pos_w, body_lin_vel_w, body_ang_vel_w (T, B, 3), body_quat_w (T, B, 4; w, x,
-    y, z), world axes, of every body but the world in MuJoCo's order; and joint_names (J), body_names (B) as texts, which
-    mjlab leaves unread.
+    fps (1,), joint_pos, joint_vel (T, J), body_pos_w, body_lin_vel_w, body_ang_vel_w (T, B, 3), body_quat_w (T, B, 4;
+    w, x, y, z), world axes, of every body but the world in MuJoCo's order; and joint_names (J), body_names (B) as
+    texts, which mjlab leaves unread.
 
     body_velocity: linear velocities of the bodies' origins [m/s] and angular velocities [rad/s], (T, B, 3) each, world
         axes, e.g. from the robot's kinematics; by default differences of the body poses, the root's from qvel.
@@ -74,8 +74,8 @@ def write_unitree_csv(
 ) -> None:
     """Write a motion as Unitree's CSV, and a JSON file beside it that says what the CSV cannot.
 
-    A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x, y,
-    z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
+    A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x,
+    y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
 
     Raises InputError when the names do not fit the motion, or the path ends otherwise than in .csv.
     """

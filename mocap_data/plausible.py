@@ -1,6 +1,7 @@
 """What speaks against a recording having been read rightly: wrong units, axis, rate, or floor.
 
-Files do not say these things, or say them wrongly, and nothing later on fails because of them; the motion is just nonsense.
+Files do not say these things, or say them wrongly, and nothing later on fails because of them; the motion is just
+nonsense.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def doubts(clip: Clip) -> list[str]:
 
 
 def wrong_size(clip: Clip) -> str:
-    """That a clip is of a size that no animal or person has, as in `doubts`; nothing where it is not, or has one keypoint."""
+    """That a clip is of a size that no animal or person has, as in `doubts`; nothing where it is not, or has one
+    keypoint."""
     size = _size(clip)
     if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
         return ""
@@ -137,7 +139,9 @@ def _floor(clip: Clip) -> str:
     lowest = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     if lowest < FLOOR[0]:
         python = "from Python: read(..., add_root_offset=True)"
-        return f"is {-lowest:.3g} m below the floor (BVH with a relative root? {python}; else the recording's own floor)"
+        return (
+            f"is {-lowest:.3g} m below the floor (BVH with a relative root? {python}; else the recording's own floor)"
+        )
     if lowest > FLOOR[1]:
         return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
     return ""

@@ -41,7 +41,8 @@ VERSION = 2
 # Each a field of ReferenceMotion; the second ones came with version 2.
 _CLIP_ATTRIBUTES = {"rate_hz": float, "source": str, "licence": str}
 _CLIP_ATTRIBUTES_2 = {"recording": str, "start_s": float, "mirror": str, "split": str, "weight": float}
-# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size that memory does not mind.
+# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size that memory does
+# not mind.
 _CHUNK_BYTES = 4 << 20
 _FIXED = (*_CLIP_ATTRIBUTES, *_CLIP_ATTRIBUTES_2)
 
@@ -87,8 +88,7 @@ class MotionSet:
                 if width != len(names):
                     kind = "joints" if key == "qpos" else "bodies"
                     raise InputError(
-                        f"motion {motion.name!r}: {key} is of {width} {kind}, "
-                        f"robot {self.robot!r} has {len(names)}"
+                        f"motion {motion.name!r}: {key} is of {width} {kind}, robot {self.robot!r} has {len(names)}"
                     )
 
     @property
@@ -161,9 +161,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     for motion in motion_set.motions:
         taken = sorted(set(motion.quality) & set(_FIXED))
         if taken:
-            raise InputError(
-                f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
-            )
+            raise InputError(f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute")
         odd = [key for key in motion.frame_quality if not key or "/" in key or key in (".", "..")]
         if odd:
             raise InputError(f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file")
@@ -383,9 +381,7 @@ def _dataset(path: Any, group: h5py.Group, name: str, key: str) -> h5py.Dataset:
     if not isinstance(dataset, h5py.Dataset):
         raise InputError(f"{path}, clip {name!r}: array {key!r} is missing")
     if dataset.dtype.kind != "f" or not dataset.shape:
-        raise InputError(
-            f"{path}, clip {name!r}: {key} is of type {dataset.dtype}, expected an array of floats"
-        )
+        raise InputError(f"{path}, clip {name!r}: {key} is of type {dataset.dtype}, expected an array of floats")
     return dataset
 
 

@@ -149,9 +149,7 @@ def dog_gait(
 
     trunk = _trunk_motion(time, pattern, speed, turn)
     heading = _heading(time, turn)
-    points = {
-        name: trunk + rotations.rotate(heading, np.array(position)) for name, position in _TRUNK.items()
-    }
+    points = {name: trunk + rotations.rotate(heading, np.array(position)) for name, position in _TRUNK.items()}
     forward = rotations.rotate(heading, np.array([1.0, 0.0, 0.0]))
     for leg_name, leg in LEGS.items():
         paw = _paw_motion(time, pattern, pattern.touchdown[leg_name], leg, speed, turn)
@@ -223,9 +221,7 @@ def _paw_motion(time: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: 
 def _foothold(stride: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float) -> Array:
     """Where the paw stands in the stance that begins stride number `stride` (T,), (T, 3) [m]."""
     middle = (stride + touchdown + pattern.duty / 2.0) * pattern.stride_s  # [s]
-    return _path(middle, speed, turn) + rotations.rotate(
-        _heading(middle, turn), np.array([*leg.neutral, 0.0])
-    )
+    return _path(middle, speed, turn) + rotations.rotate(_heading(middle, turn), np.array([*leg.neutral, 0.0]))
 
 
 def _bend_leg(top: Array, paw: Array, forward: Array, leg: _Leg, speed: float) -> tuple[Array, Array]:

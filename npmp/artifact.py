@@ -1,4 +1,5 @@
-"""Trained artefacts on disk: a folder of NAME.safetensors (tensors) and NAME.json (the contract). Nothing in it can run code."""
+"""Trained artefacts on disk: a folder of NAME.safetensors (tensors) and NAME.json (the contract). Nothing in it can run
+code."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ def write(
 ) -> None:
     """Write the folder's two files, each whole or not at all.
 
-    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `read` refuses, not one
-    that belongs to two different trainings.
+    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `read` refuses,
+    not one that belongs to two different trainings.
 
     Raises: OSError when the folder cannot be written.
     """
@@ -32,7 +33,13 @@ def write(
     with atomic_path(folder / f"{name}.safetensors") as path:
         save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, str(path))
         digest = sha256(Path(path))
-    described = {"schema": schema, "version": schema_version, **content, "versions": versions(), "weights_sha256": digest}
+    described = {
+        "schema": schema,
+        "version": schema_version,
+        **content,
+        "versions": versions(),
+        "weights_sha256": digest,
+    }
     with atomic_path(folder / f"{name}.json") as path:
         path.write_text(json.dumps(described, indent=2) + "\n")
 
@@ -46,8 +53,8 @@ def read(
       kind: what to call it in messages, "skill module".
       required: keys that the contract must have.
 
-    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, or when a
-      tensor holds NaN or infinity.
+    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, or
+      when a tensor holds NaN or infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
     for path in (description, weights):
@@ -60,7 +67,9 @@ def read(
     if not isinstance(content, dict) or content.get("schema") != schema:
         raise InputError(f"'{description}' does not describe a {kind} (schema '{schema}')")
     if content.get("version") != schema_version:
-        raise InputError(f"'{description}' has version {content.get('version')}; this npmp reads version {schema_version}")
+        raise InputError(
+            f"'{description}' has version {content.get('version')}; this npmp reads version {schema_version}"
+        )
     if missing := sorted(key for key in [*required, "weights_sha256"] if key not in content):
         raise InputError(f"'{description}' lacks {', '.join(missing)}")
     if sha256(weights) != content["weights_sha256"]:

@@ -1,8 +1,9 @@
-"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or absent, checked when read.
+"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or absent, checked when
+read.
 
-A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside its final name, flushed
-to disk, then renamed; its SHA-256 lies in a small JSON file of the same name, written last. Loading takes the newest pair
-that agrees.
+A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside its final name,
+flushed to disk, then renamed; its SHA-256 lies in a small JSON file of the same name, written last. Loading takes the
+newest pair that agrees.
 """
 
 from __future__ import annotations
@@ -138,9 +139,12 @@ def fitting() -> Iterator[None]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's moments and step counts as named tensors. Learning rates are not among them: schedules set those."""
+    """An optimizer's moments and step counts as named tensors. Learning rates are not among them: schedules set
+    those."""
     state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": torch.as_tensor(value) for index, entry in state.items() for name, value in entry.items()}
+    return {
+        f"{index}.{name}": torch.as_tensor(value) for index, entry in state.items() for name, value in entry.items()
+    }
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

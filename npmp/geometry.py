@@ -3,7 +3,8 @@
 The learner keeps orientations as 3x3 matrices, not quaternions: a matrix has no double cover, its products are
 single batched multiplications, and its columns are the features the networks read.
 
-Conventions: `R` maps vectors of the local frame to the world, `v_w = R @ v_b`; rotation vectors are axis times angle [rad].
+Conventions: `R` maps vectors of the local frame to the world, `v_w = R @ v_b`; rotation vectors are axis times angle
+  [rad].
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def exp_so3(w: Tensor) -> Tensor:
 
 
 def log_so3(rotation: Tensor) -> Tensor:
-    """The rotation vector of a rotation of less than half a turn; the inverse of `exp_so3`. (..., 3, 3) -> (..., 3) [rad].
+    """The rotation vector of a rotation of less than half a turn; the inverse of `exp_so3`. (..., 3, 3) -> (..., 3)
+    [rad].
 
-    Meant for the rotation of one control step. Within a milliradian of half a turn the axis is lost; the result stays finite.
+    Meant for the rotation of one control step. Within a milliradian of half a turn the axis is lost; the result stays
+    finite.
     """
     # the axis times the sine of the angle, and one plus twice its cosine, in one product
     projected = rotation.flatten(-2) @ _like(_ANTISYMMETRIC_AND_TRACE, rotation)

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def above_zero(settings: object, *names: str) -> None:
-    """Every named field, or every entry of it, must be a finite number above zero. Raises ValueError, as all of these."""
+    """Every named field, or every entry of it, must be a finite number above zero. Raises ValueError, as all of
+    these."""
     _check(settings, names, "above 0", lambda value: 0 < value < math.inf)
 
 

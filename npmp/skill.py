@@ -1,7 +1,7 @@
 """The skill module: encoder, latent prior, decoder, and the contract under which they work.
 
-On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract): nothing in it can run code.
-The networks' weights are stored as float32 or, at half the size, float16; in memory they are always float32.
+On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract): nothing in it can
+run code. The networks' weights are stored as float32 or, at half the size, float16; in memory they are always float32.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _floats(values: np.ndarray) -> list[float]:
 class SkillModule(nn.Module):
     """Encoder, AR(1) prior and decoder of one robot's motor skills.
 
-    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a simulator's true state and a reference.
+    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a simulator's true state and a
+    reference.
     """
 
     def __init__(self, contract: SkillContract):
@@ -120,11 +121,13 @@ class SkillModule(nn.Module):
         return self.decoder.initial_state(n)
 
     def encode(self, context: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha z_{t-1} + mu, sigma^2), eq. 3."""
+        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha z_{t-1} + mu, sigma^2),
+        eq. 3."""
         return self.encoder(self.context_scale(context), z_prev)
 
     def decode(self, z: Tensor, proprioception: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory; setpoint = home_pose + action."""
+        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory; setpoint = home_pose +
+        action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32") -> None:
@@ -132,14 +135,16 @@ class SkillModule(nn.Module):
 
         Args:
           training: what to record of the training; by default what the module says already.
-          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each; normalizers and the latents'
-            range stay float32.
+          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each; normalizers and the
+            latents' range stay float32.
 
         Raises: OSError when the folder cannot be written; InputError for an unknown dtype or a weight beyond its range.
         """
         if dtype not in STORED_AS:
             raise InputError(f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}")
-        content = asdict(self.contract) | ({} if training is None else {"training": training}) | {"weights_dtype": dtype}
+        content = (
+            asdict(self.contract) | ({} if training is None else {"training": training}) | {"weights_dtype": dtype}
+        )
         tensors = self.state_dict()
         for name in tensors:
             if name.startswith(("encoder.", "decoder.")):
@@ -175,7 +180,9 @@ class SkillModule(nn.Module):
         if robot.name != self.robot:
             raise InputError(f"the module is for robot '{self.robot}', not '{robot.name}'")
         if list(robot.joint_names) != self.contract.joint_names:
-            raise InputError(f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}")
+            raise InputError(
+                f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}"
+            )
         if robot.model_sha256 != self.contract.model_sha256:
             raise InputError(f"the module was trained on another model of '{robot.name}' (model_sha256 differs)")
         mine = asdict(self.contract)

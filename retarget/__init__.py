@@ -14,8 +14,8 @@ Where things are, in the order in which a recording passes through (each module 
     targets, ground             markers on the floor, at the robot's size and rate; stances, planted feet
     offsets                     eq. 8's offsets, jointly over the clips of one body
     pose, batch                 eq. 8's poses: kinematics and the problem; its solver for all frames at once
-    poses, stand, trajectory    what eq. 8 does not know: smooth roots, feet that stand, speed limits; all frames together
-    pipeline                    the steps above, one after the other
+    poses, stand, trajectory    what eq. 8 does not know: smooth roots, feet that stand, speed limits; all frames
+    together pipeline                    the steps above, one after the other
     people, joint_map, legs     the other way, people to OP3 by joint angles; how well legs are oriented
     imported                    motions that are a robot's already
     quality, self_collision     figures of any motion

@@ -139,9 +139,7 @@ def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | None = None) ->
             above = node[int(tree.parent[body])]
             parent = bodies_of.index(above) if above >= 0 else -1
             chain = (*(hinges[parent].chain if parent >= 0 else ()), len(hinges))
-            hinges.append(
-                Hinge(int(tree.hinge[body]), parent, _triple(origin[body]), _rounded(first[body]), chain)
-            )
+            hinges.append(Hinge(int(tree.hinge[body]), parent, _triple(origin[body]), _rounded(first[body]), chain))
         carried = [
             Point(m, bodies_of.index(node[points.body[m]]), _triple(place[m]))
             for m in wanted
@@ -417,9 +415,7 @@ def _integrate(pose: Array, step: Array, goal: Goal) -> Array:
     return out
 
 
-def solve(
-    plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: float, free_root: bool = True
-) -> Array:
+def solve(plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: float, free_root: bool = True) -> Array:
     """Poses (7 + J, T) that minimise the goal's cost, from `pose` (7 + J, T) within the bounds.
 
     A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps any more

@@ -54,7 +54,8 @@ class CleanOptions:
     """What to drop, and how to cut. A threshold of None switches its filter off.
 
     position_limits, velocity_limits: drop what exceeds the robot's joint limits.
-    feet_far_m, feet_far_s: drop where all feet are higher above the ground than this for longer than this: jumps, platforms.
+    feet_far_m, feet_far_s: drop where all feet are higher above the ground than this for longer than this: jumps,
+      platforms.
     max_error_m: drop where the robot's markers are further (root mean square over the markers, averaged over half a
         second) from the recording's; needs the motions' figure marker_rms_m.
     self_collision_m: drop where the robot's parts are deeper in each other.
@@ -214,10 +215,14 @@ class Cleaner:
     def stretches(self, motion: ReferenceMotion) -> tuple[list[tuple[int, int]], list[Dropped]]:
         """The frames [start, stop) of each chunk, and what is dropped; together they are the whole motion."""
         label, rate = self.labels(motion), motion.rate_hz
-        kept = [piece for start, stop in runs(label < 0) for piece in pieces(start, stop, self.options.max_chunk_s * rate)]
+        kept = [
+            piece for start, stop in runs(label < 0) for piece in pieces(start, stop, self.options.max_chunk_s * rate)
+        ]
         edges = np.concatenate(([0], np.flatnonzero(np.diff(label)) + 1, [len(label)]))
         dropped = [
-            Dropped(recording_of(motion), motion.start_s + start / rate, motion.start_s + stop / rate, REASONS[label[start]])
+            Dropped(
+                recording_of(motion), motion.start_s + start / rate, motion.start_s + stop / rate, REASONS[label[start]]
+            )
             for start, stop in pairwise(edges.tolist())
             if label[start] >= 0
         ]
@@ -229,9 +234,9 @@ def clean(
 ) -> Cleaned:
     """A training set out of retargeted recordings.
 
-    Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a recording that is kept whole
-    in one piece keeps its name. Their figures of quality are found anew, those of mirrors are the same. The options are
-    kept in the result's provenance under "cleaning".
+    Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a recording that is kept
+    whole in one piece keeps its name. Their figures of quality are found anew, those of mirrors are the same. The
+    options are kept in the result's provenance under "cleaning".
     origins: of recordings that are stretches of one, which one: see `split.split`.
     options: the fields of `CleanOptions`.
 
@@ -259,7 +264,8 @@ def clean(
             kept_s += part.duration_s
             motions.append(part)
             motions += [
-                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used), tree=tree) for way in ways
+                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used), tree=tree)
+                for way in ways
             ]
     divided = split.split(motions, chosen.validation, chosen.seed, origins)
     if chosen.flatten and divided:
@@ -282,7 +288,8 @@ def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> lis
 
 
 def unused(name: str, used: set[str]) -> str:
-    """`name`, with a number behind it where it is in `used` (a recording may be called like another's mirror); adds it."""
+    """`name`, with a number behind it where it is in `used` (a recording may be called like another's mirror); adds
+    it."""
     free, number = name, 2
     while free in used:
         free, number = f"{name}_{number}", number + 1
@@ -316,7 +323,9 @@ def hardly_moving(motion: ReferenceMotion, speed: float, turning: float) -> Bool
     rate = motion.rate_hz
     travel = np.linalg.norm(smoothed(motion.qvel[:, :3], rate), axis=1)
     turn = np.linalg.norm(smoothed(motion.qvel[:, 3:6], rate), axis=1)
-    joints = np.sqrt(smoothed(np.square(motion.qvel[:, 6:]).mean(axis=1), rate)) if motion.qvel.shape[1] > 6 else 0.0 * turn
+    joints = (
+        np.sqrt(smoothed(np.square(motion.qvel[:, 6:]).mean(axis=1), rate)) if motion.qvel.shape[1] > 6 else 0.0 * turn
+    )
     return np.asarray((travel < speed) & (turn < turning) & (joints < turning))
 
 
@@ -345,4 +354,3 @@ def summary(cleaned: Cleaned) -> str:
     """One line: seconds in, kept and dropped by reason."""
     gone = ", ".join(f"{reason} {seconds:.1f} s" for reason, seconds in cleaned.dropped_s.items())
     return f"{cleaned.seconds_in:.1f} s in, {cleaned.seconds_kept:.1f} s kept; dropped: {gone or 'nothing'}"
-

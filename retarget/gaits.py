@@ -19,7 +19,8 @@ TURNING = 0.3  # [rad/s]
 
 
 def kinds_of(motion: ReferenceMotion) -> tuple[str, ...]:
-    """The kind by mean horizontal speed, and "turn" where the motion ends that much turned; none for fewer than two frames."""
+    """The kind by mean horizontal speed, and "turn" where the motion ends that much turned; none for fewer than two
+    frames."""
     if motion.num_frames < 2:
         return ()
     seconds = (motion.num_frames - 1) / motion.rate_hz

@@ -25,9 +25,7 @@ STANCE_TIME = 0.05  # [s] shorter stances are noise
 _SLOPE_PATH = 1.5  # [m] feet that went less far tell no slope
 _SLOPE_SCATTER = 0.01  # [m] of the heights of standing feet
 _SLOPES = (0.006, 0.06)  # no slope, and more than any floor has
-PIN_REACH = (
-    0.08  # [m] a stance whose foot wanders further is not pinned to one place (a shuffling or sliding foot)
-)
+PIN_REACH = 0.08  # [m] a stance whose foot wanders further is not pinned to one place (a shuffling or sliding foot)
 
 
 def runs(mask: Bools) -> list[tuple[int, int]]:
@@ -78,11 +76,7 @@ def floor_height(feet: Array, standing: Bools) -> float:
 
     Feet that never stand do not count; when none does, the lowest 2 % of all heights are taken for standing.
     """
-    heights = [
-        np.median(feet[standing[:, foot], foot, 2])
-        for foot in range(feet.shape[1])
-        if standing[:, foot].any()
-    ]
+    heights = [np.median(feet[standing[:, foot], foot, 2]) for foot in range(feet.shape[1]) if standing[:, foot].any()]
     return float(np.mean(heights)) if heights else float(np.percentile(feet[..., 2], 2))
 
 

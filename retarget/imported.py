@@ -46,8 +46,9 @@ def to_reference_motion(
     """The motion as one of `robot`: joints put in its order by name, velocities, body poses and contacts its own.
 
     Joint angles and the root's pose are taken as they are: the motion must have been made for this robot, or one with
-    the same joints. Velocities are differences of the poses (`retarget.resampling.velocities`), as all motions here have them,
-    whatever the file has; contacts are found on the robot's own feet, and the figures of `retarget.quality` are its own.
+    the same joints. Velocities are differences of the poses (`retarget.resampling.velocities`), as all motions here
+    have them, whatever the file has; contacts are found on the robot's own feet, and the figures of `retarget.quality`
+    are its own.
 
     rename: of a joint in the motion its name in the robot, e.g. {"LF_hip_x": "LF_HAA"}.
 
@@ -80,7 +81,9 @@ def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = Ma
     """Of each joint of `robot` its column in the motion. Raises InputError listing what only one of the two has."""
     for name in rename:
         if name not in motion.joint_names:
-            raise InputError(f"motion {motion.name!r} has no joint {name!r} to rename; there are: {listed(motion.joint_names)}")
+            raise InputError(
+                f"motion {motion.name!r} has no joint {name!r} to rename; there are: {listed(motion.joint_names)}"
+            )
     named = [rename.get(name, name) for name in motion.joint_names]
     lacking = [name for name in robot.joint_names if name not in named]
     extra = [name for name in named if name not in robot.joint_names]

@@ -15,7 +15,8 @@ skeleton), or comes as one in dm_control's HDF5. From there [P]:
 - **head**: looks ahead; **translation**: scaled by the ratio of leg lengths, **time** unchanged.
 
 Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch (its soles are
-wide, a person's track is narrow); soles level and still while the person's stand, and the drives' speed (`retarget.trajectory`).
+wide, a person's track is narrow); soles level and still while the person's stand, and the drives' speed
+(`retarget.trajectory`).
 Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, radians.
 """
 
@@ -191,7 +192,8 @@ def retarget_joints_many(
 def hip_angles(thigh: Array) -> Array:
     """Turns (T, 3) [rad] about z, then x, then y that make up rotations (T, 3, 3): Rz(a) Rx(b) Ry(c).
 
-    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the leg points sideways.
+    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the leg points
+      sideways.
     """
     roll = np.arcsin(np.clip(thigh[:, 2, 1], -1.0, 1.0))
     yaw = np.unwrap(np.arctan2(-thigh[:, 0, 1], thigh[:, 1, 1]))
@@ -200,7 +202,8 @@ def hip_angles(thigh: Array) -> Array:
 
 
 def ankle_angles(normal: Array) -> Array:
-    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3) in the shank's frame."""
+    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3) in the shank's
+    frame."""
     roll = -np.arcsin(np.clip(normal[:, 1], -1.0, 1.0))
     pitch = np.unwrap(np.arctan2(normal[:, 0], normal[:, 2]))
     return np.stack((pitch, roll), axis=-1)
@@ -243,7 +246,9 @@ class Mapper:
             for joint in (*_LEG_JOINTS, *_ARM_JOINTS):
                 self._sign[f"{side}_{joint}"] = self._axis_sign(f"{side}_{joint}", _AXES[joint])
         self.leg_points = legs.leg_points(robot)
-        home = pose.positions_of(self.leg_points, *pose.forward(self.solver.tree, robot.home_qpos[None]))[0].reshape(2, 3, 3)
+        home = pose.positions_of(self.leg_points, *pose.forward(self.solver.tree, robot.home_qpos[None]))[0].reshape(
+            2, 3, 3
+        )
         self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
         self._hips = self.leg_points.local[[0, 3]].mean(axis=0)  # middle of the hips, in the trunk's frame
 
@@ -305,8 +310,12 @@ class Mapper:
         """(S, 2, 2) [rad] as `legs.orientation_error`, of the person against the motion."""
         points = person.legs()
         times = frame_times(len(points), person.rate_hz / self.options.time_scale, motion.rate_hz)
-        at = np.stack([np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1)
-        return legs.orientation_error(legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, motion))
+        at = np.stack(
+            [np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1
+        )
+        return legs.orientation_error(
+            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, motion)
+        )
 
     def scale(self, person: Person) -> float:
         """The robot's leg length by the person's."""
@@ -333,7 +342,9 @@ class Mapper:
             spans = [np.einsum("tji,tj->ti", trunk, b - a) for a, b in pairwise(arm)]
             lengths = [float(np.linalg.norm(span, axis=-1).mean()) for span in spans]
             upper, fore = (span / np.linalg.norm(span, axis=-1, keepdims=True) for span in spans)
-            turns = np.concatenate((hip, knee[:, None], ankle, arm_angles(upper, fore, sign, (lengths[0], lengths[1]))), axis=1)
+            turns = np.concatenate(
+                (hip, knee[:, None], ankle, arm_angles(upper, fore, sign, (lengths[0], lengths[1]))), axis=1
+            )
             for joint, turn in zip((*_LEG_JOINTS, *_ARM_JOINTS), turns.T, strict=True):
                 name = f"{side}_{joint}"
                 column = 7 + self._column[name]
@@ -390,7 +401,8 @@ class Mapper:
         return out
 
     def needed(self, qpos: Array, rate_hz: float) -> Array:
-        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch itself; smooth in time.
+        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch itself; smooth in
+        time.
 
         Legs are looked at with the arms stretched out sideways, arms with the legs apart.
         """

@@ -57,8 +57,8 @@ def robot_directions(robot: Robot, motion: ReferenceMotion) -> Array:
 
 
 def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:
-    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names; None where legs lack one,
-    or two of a leg's coincide."""
+    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names; None where legs lack
+    one, or two of a leg's coincide."""
     if not set(LEG_MARKERS) <= set(names):
         return None
     with contextlib.suppress(InputError):

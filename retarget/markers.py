@@ -88,7 +88,8 @@ class Layout:
         return theta
 
     def offsets(self, theta: Array) -> Array:
-        """(M, 3) [m]: trunk markers' points, root's frame; footprints' displacements, heading frame; others' displacements."""
+        """(M, 3) [m]: trunk markers' points, root's frame; footprints' displacements, heading frame; others'
+        displacements."""
         out = np.zeros((len(self.names), 3))
         for p, axis in enumerate(self.axis):
             members = np.flatnonzero(self.sign[p])
@@ -123,9 +124,7 @@ class Layout:
         local = np.where(self.footprint[:, None], self.offsets(theta), 0.0)
         cos, sin = np.cos(heading), np.sin(heading)
         x, y = local[:, 0], local[:, 1]
-        return np.stack(
-            (cos * x - sin * y, sin * x + cos * y, np.broadcast_to(local[:, 2], heading.shape)), axis=-1
-        )
+        return np.stack((cos * x - sin * y, sin * x + cos * y, np.broadcast_to(local[:, 2], heading.shape)), axis=-1)
 
     def with_heights(self, height: Array) -> Layout:
         """The layout with its sole markers moved to `height` (M,) [m] above the floor when the sole stands on it.
@@ -147,9 +146,7 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         raise InputError(f"robot '{robot.name}' has no markers to retarget to")
     for name, marker in robot.markers.items():
         if marker.body not in tree.body_names:
-            raise InputError(
-                f"marker '{name}' is on no body '{marker.body}'; there are: {', '.join(tree.body_names)}"
-            )
+            raise InputError(f"marker '{name}' is on no body '{marker.body}'; there are: {', '.join(tree.body_names)}")
     every = tuple(robot.markers)
     names = every if chosen is None else tuple(name for name in every if name in chosen)
     place = np.array([every.index(name) for name in names], dtype=np.intp)
@@ -216,9 +213,7 @@ def _products(robot: Robot) -> list[tuple[Index, Array]]:
     return found
 
 
-def offset_jacobian(
-    layout: Layout, rotation: Array, heading: Array, weight: Array | None = None
-) -> Array:
+def offset_jacobian(layout: Layout, rotation: Array, heading: Array, weight: Array | None = None) -> Array:
     """Derivative (T, 3M, P) of the residual f - (p + displacement) by the parameters.
 
     rotation: (T, B, 3, 3) of all bodies. heading: (T, M) [rad]. weight: (M,) of the markers, as in the problem.
@@ -243,9 +238,7 @@ def offset_jacobian(
     return jacobian.reshape(frames, 3 * count, -1)
 
 
-def offset_step(
-    system: Linearized, jacobian: Array, theta: Array | None = None, pull: Array | None = None
-) -> Array:
+def offset_step(system: Linearized, jacobian: Array, theta: Array | None = None, pull: Array | None = None) -> Array:
     """The closed-form step (P,) of the parameters, jointly over all frames.
 
     With the poses held fixed, the best offsets are a mean of residuals; but the poses have just fitted

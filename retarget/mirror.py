@@ -141,4 +141,3 @@ def _product(robot: Robot, first: str, second: str) -> str:
     """Two combinations one after the other, as one: a mirror that is in both cancels."""
     odd = set(filter(None, first.split(JOIN))) ^ set(filter(None, second.split(JOIN)))
     return JOIN.join(name for name in robot.symmetries if name in odd)
-

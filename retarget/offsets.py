@@ -59,10 +59,7 @@ def sample(clips: Sequence[Targets], solver: Solver) -> tuple[Array, Array]:
     planted = np.concatenate([t.planted for t in clips])
     heading = np.concatenate([t.heading for t in clips])
     speed = np.concatenate(
-        [
-            np.linalg.norm(np.gradient(t.planted[:, trunk, :2].mean(axis=1), axis=0), axis=-1) * t.rate_hz
-            for t in clips
-        ]
+        [np.linalg.norm(np.gradient(t.planted[:, trunk, :2].mean(axis=1), axis=0), axis=-1) * t.rate_hz for t in clips]
     )
     moving = speed > _MOVING
     if np.count_nonzero(moving) < _SAMPLE // 4:

@@ -12,8 +12,8 @@ from mocap_data.errors import InputError, unknown
 Kind = TypeVar("Kind")
 AUTO = "auto"
 # At weight 1 the regularizer of eq. 8 holds the trunk near its usual height (RMS marker error of five walks: 1.5 cm
-# with it, 1.35 cm with weight 3). Knees, elbows and hands say where limbs point (legs of 61 walks of people on OP3: 7.2 degrees
-# off with weight 1, 4.8 with 4, the RMS error is the same).
+# with it, 1.35 cm with weight 3). Knees, elbows and hands say where limbs point (legs of 61 walks of people on OP3: 7.2
+# degrees off with weight 1, 4.8 with 4, the RMS error is the same).
 WEIGHTS = {"trunk": 3.0, "limbs": 4.0}
 _POSITIVE = (
     "rate_hz", "regularization", "foot_weight", "marker_cutoff_hz", "root_cutoff_hz", "joint_speed_share",

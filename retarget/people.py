@@ -170,7 +170,9 @@ def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[
     wanted = [*root, *order[len(root) :]]
     lacking = [name for name in wanted if name not in columns]
     if lacking:
-        raise InputError(f"{path}: its skeleton has no {listed(lacking)}; mapping joints needs those of CMU's recordings")
+        raise InputError(
+            f"{path}: its skeleton has no {listed(lacking)}; mapping joints needs those of CMU's recordings"
+        )
     return np.stack([columns[name] for name in wanted], axis=-1)
 
 

@@ -1,6 +1,7 @@
 """From clips to reference motions: markers, floor, offsets, poses, velocities, figures.
 
-Clip -> markers and stances -> targets at the robot's size and rate -> offsets (jointly over clips) -> poses -> ReferenceMotion
+Clip -> markers and stances -> targets at the robot's size and rate -> offsets (jointly over clips) -> poses ->
+ReferenceMotion
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
         raise InputError("there are no clips to estimate offsets from")
     skeletons = _skeletons(clips, robot, Options.given(options))
     if len(skeletons) > 1:
-        raise InputError("the clips are of several bodies (keypoint names or bone lengths differ); offsets are those of one")
+        raise InputError(
+            "the clips are of several bodies (keypoint names or bone lengths differ); offsets are those of one"
+        )
     return _by_name(skeletons[0].solver.layout, skeletons[0].theta)
 
 
@@ -180,11 +183,7 @@ def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
     try:
         yield
     except np.linalg.LinAlgError as error:
-        named = (
-            f"clip {clips[0].name!r}"
-            if len(clips) == 1
-            else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
-        )
+        named = f"clip {clips[0].name!r}" if len(clips) == 1 else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
         raise InputError(
             f"{named} cannot be retargeted: its equations have no solution ({error}); are its units and axes right?"
         ) from None
@@ -206,9 +205,7 @@ def _batches(clips: Sequence[Recorded]) -> Iterator[list[Recorded]]:
         yield batch
 
 
-def _motions(
-    clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, judge: Judge
-) -> list[ReferenceMotion]:
+def _motions(clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, judge: Judge) -> list[ReferenceMotion]:
     solver, theta, layout = skeleton.solver, skeleton.theta, skeleton.solver.layout
     with _solvable([clip.clip for clip in clips]):
         ready = [targets(clip, solver, options, skeleton.scale, skeleton.heights) for clip in clips]

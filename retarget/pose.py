@@ -101,9 +101,7 @@ def tree_of(model: mujoco.MjModel) -> Tree:
             continue
         joint = int(model.body_jntadr[body + 1])
         if joints > 1 or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InputError(
-                f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else"
-            )
+            raise InputError(f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else")
         hinge[body] = len(joint_names)
         joint_names.append(model.joint(joint).name)
         axis[body] = model.jnt_axis[joint] / np.linalg.norm(model.jnt_axis[joint])
@@ -360,9 +358,7 @@ def _by_chunks(
         goal = batch.Goal(target, weight, home, pull, problem.lower[:, None], problem.upper[:, None])
         pose = np.ascontiguousarray(start[piece].T)
         free = not problem.hold_root
-        out[piece] = batch.solve(
-            plan, goal, pose, iterations=iterations, tolerance=tolerance, free_root=free
-        ).T
+        out[piece] = batch.solve(plan, goal, pose, iterations=iterations, tolerance=tolerance, free_root=free).T
 
     if threads > 1 and pieces > 1:
         with ThreadPoolExecutor(threads) as pool:
@@ -376,15 +372,14 @@ def _by_chunks(
 def fit_root(points: Points, targets: Array, stand: Array) -> Array:
     """Initial poses (T, 7 + J): the root that best carries the trunk's points to their targets (Kabsch).
 
-    The joints stand at `stand`, (J,) or (T, J). Only points on body 0 count; there must be three that are not on a line.
+    The joints stand at `stand`, (J,) or (T, J). Only points on body 0 count; there must be three that are not on a
+    line.
     """
     trunk = np.flatnonzero(points.body == 0)
     local = points.local[trunk]
     centred = local - local.mean(axis=0)
     if len(trunk) < 3 or np.linalg.matrix_rank(centred, tol=1e-6) < 2:
-        raise InputError(
-            f"fitting the root needs 3 trunk markers that are not on a line; there are {len(trunk)}"
-        )
+        raise InputError(f"fitting the root needs 3 trunk markers that are not on a line; there are {len(trunk)}")
     goal = targets[:, trunk]
     middle = goal.mean(axis=1)
     covariance = np.einsum("mi,tmj->tij", centred, goal - middle[:, None])  # (T, 3, 3) local x world

@@ -32,7 +32,9 @@ _FAR = 1e6  # [rad] for no bound
 _TOUCH = 0.0005  # [m] arms deeper in other parts give way
 _GIVE_WAYS = 5  # steps in which they do
 _GIVE_TIME = 0.25  # [s] within which they do
-_ROUGH = 1e-4  # [m or rad] a Gauss-Newton step this small leaves an error far below it; the root is smoothed right after
+_ROUGH = (
+    1e-4  # [m or rad] a Gauss-Newton step this small leaves an error far below it; the root is smoothed right after
+)
 
 
 def solve(
@@ -78,12 +80,15 @@ def solve(
         most = options.joint_speed_share * robot.velocity_limit / rate
         qpos = _slow_down(qpos, most, held, limb_goal, tracks, pieces, solver)
     if solver.points_per_foot >= 3 and options.plant_feet:
-        return [_settled(qpos[piece], track.standing, most, solver) for piece, track in zip(pieces, tracks, strict=True)]
+        return [
+            _settled(qpos[piece], track.standing, most, solver) for piece, track in zip(pieces, tracks, strict=True)
+        ]
     return [qpos[piece] for piece in pieces]
 
 
 def _settled(qpos: Array, standing: ground.Bools, most: Array, solver: Solver) -> Array:
-    """Poses (T, 7 + J) of a robot with soles that stand flat where `standing` (T, F) says so and its legs reach the floor."""
+    """Poses (T, 7 + J) of a robot with soles that stand flat where `standing` (T, F) says so and its legs reach the
+    floor."""
     stands = standing & solver.on_floor(qpos)
     held = np.repeat(stands[..., None], solver.points_per_foot, axis=2)
     if set(legs.LEG_MARKERS) <= set(solver.robot.markers):
@@ -116,7 +121,8 @@ def _slow_down(
     pieces: Sequence[slice],
     solver: Solver,
 ) -> Array:
-    """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame; those of standing legs stay if they can.
+    """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame; those of standing legs stay if they
+    can.
 
     held, goal: the limbs' problem and its targets (T, M, 3), contact points last. A leg that cannot be lifted as fast
     as the animal's would drag its foot through the floor; the foot is lifted further there, and slowed anew.
@@ -196,7 +202,8 @@ def free_arms(
 def _joined(
     problem: pose.Problem, solver: Solver, markers: pose.Index, weight: Array, foot_weight: float
 ) -> pose.Problem:
-    """The problem of some markers, weighed as they are, and of the feet's contact points, each foot with `foot_weight`."""
+    """The problem of some markers, weighed as they are, and of the feet's contact points, each foot with
+    `foot_weight`."""
     count = solver.points_per_foot
     points = pose.Points(
         np.concatenate((problem.points.body[markers], solver.soles.body)),

@@ -3,9 +3,10 @@
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z = 0, SI units.
 
 rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square, largest [m]. The
-                            recording's at the robot's size (body_scale), displaced by the offsets that were fitted to it,
-                            paws by their own height over the floor: what is left is what the robot does differently
-stance_lost_share           share of the recording's stances (feet times frames) in which the robot's foot is too high to
+                            recording's at the robot's size (body_scale), displaced by the offsets that were fitted to
+                            it, paws by their own height over the floor: what is left is what the robot does differently
+stance_lost_share           share of the recording's stances (feet times frames) in which the robot's foot is too high
+to
                             stand; these are no contacts, so slide and float do not count them
 near_floor_mps              mean horizontal speed of contact points within NEAR of the floor, whatever the contacts say:
                             feet that land and leave count, too [m/s]
@@ -103,8 +104,8 @@ class Judge:
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg], stances lost; nothing
-    where it has none."""
+    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg], stances lost;
+    nothing where it has none."""
     found = {}
     if "marker_rms_m" in motion.frame_quality:
         found["rms_marker_m"] = float(np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean()))
@@ -119,8 +120,8 @@ def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
-    """The root mean square marker error [m] over all frames of the motions that have one (those with one marker set: over
-    all markers); NaN where none has."""
+    """The root mean square marker error [m] over all frames of the motions that have one (those with one marker set:
+    over all markers); NaN where none has."""
     known = [(m.quality["rms_marker_m"] ** 2, m.num_frames) for m in motions if "rms_marker_m" in m.quality]
     if not known:
         return float("nan")
@@ -129,8 +130,8 @@ def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
 
 
 def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
-    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point from a frame to the next
-    in both of which it is `standing`, (T, F) or (T, F, ...). A step that takes off or lands is no slide."""
+    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point from a frame to the
+    next in both of which it is `standing`, (T, F) or (T, F, ...). A step that takes off or lands is no slide."""
     speed = np.linalg.norm(np.diff(feet[..., :2], axis=0), axis=-1) * rate_hz
     return np.asarray(speed[standing[1:] & standing[:-1]]).reshape(-1)
 

@@ -60,9 +60,7 @@ def nearest(values: np.ndarray, rate_hz: float, new_rate_hz: float) -> np.ndarra
     return np.asarray(values[np.rint(frame_times(len(values), rate_hz, new_rate_hz)).astype(np.intp)])
 
 
-def resample(
-    motion: ReferenceMotion, robot: Robot, rate_hz: float, *, tree: Tree | None = None
-) -> ReferenceMotion:
+def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float, *, tree: Tree | None = None) -> ReferenceMotion:
     """The motion at another rate; itself if that is its rate.
 
     Joints stay within the robot's limits where a spline would overshoot them. Velocities are the backward differences

@@ -130,7 +130,8 @@ SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG
 
 
 def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:
-    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first known one that fits.
+    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first known one that
+    fits.
 
     Raises InputError naming the keypoints that the closest skeleton misses and those that the clip has, or the
     markers that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
@@ -166,9 +167,7 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):
         if name not in skeleton.markers:
-            raise InputError(
-                f"skeleton '{skeleton.name}' has no marker '{name}'; it has {', '.join(skeleton.markers)}"
-            )
+            raise InputError(f"skeleton '{skeleton.name}' has no marker '{name}'; it has {', '.join(skeleton.markers)}")
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
     used = np.flatnonzero(weights.any(axis=0))

@@ -37,7 +37,8 @@ class Solver:
 
     @classmethod
     def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> Solver:
-        """Compile the robot and lay out its markers, or those named. Raises InputError for a robot that does not fit."""
+        """Compile the robot and lay out its markers, or those named. Raises InputError for a robot that does not
+        fit."""
         model = robot.model()
         tree = pose.tree_of(model)
         body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
@@ -106,12 +107,14 @@ class Solver:
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> NDArray[np.bool_]:
-        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring there does not stand."""
+        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring there does not
+        stand."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < _OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
-        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J); negative above it."""
+        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J); negative above
+        it."""
         bodies = pose.forward(self.tree, qpos)
         feet = self.robot.foot_radius - pose.positions_of(self.soles, *bodies)[..., 2]
         rest = self.hull_radius - pose.heights_of(self.hull, *bodies)
@@ -163,7 +166,8 @@ class Solver:
 
 
 def hull_of(model: mujoco.MjModel, feet: pose.Index) -> tuple[pose.Points, Array]:
-    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on its `feet` left out."""
+    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on its `feet` left
+    out."""
     body: list[int] = []
     local: list[Array] = []
     radius: list[float] = []
@@ -182,7 +186,8 @@ def hull_of(model: mujoco.MjModel, feet: pose.Index) -> tuple[pose.Points, Array
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
-    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or holds nearly all."""
+    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or holds nearly
+    all."""
     kind, (a, b, c) = model.geom_type[geom], model.geom_size[geom]
     kinds = mujoco.mjtGeom
     if kind == kinds.mjGEOM_SPHERE:

@@ -31,8 +31,8 @@ def split(
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with their `split` set, so that about a share `validation` of the seconds is for validation.
 
-    All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as far as the recordings
-    allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
+    All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as far as the
+    recordings allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
     origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too.
     Raises InputError for a share that is not in [0, 1).
     """
@@ -52,11 +52,12 @@ def split(
 
 
 def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozenset[str]:
-    """The recordings for validation, of those in `profile` by name: the seconds (B,) that each spends in B bins of speed.
+    """The recordings for validation, of those in `profile` by name: the seconds (B,) that each spends in B bins of
+    speed.
 
-    Of some greedy choices (see `_greedy`), each in an order of its own, the one whose bins are nearest to `share` of all
-    the recordings' (least chi-squared). Names and the seed alone decide about the orders, not the recordings' places. Of two
-    or more recordings at least one is chosen and at least one is not; a single one is never chosen.
+    Of some greedy choices (see `_greedy`), each in an order of its own, the one whose bins are nearest to `share` of
+    all the recordings' (least chi-squared). Names and the seed alone decide about the orders, not the recordings'
+    places. Of two or more recordings at least one is chosen and at least one is not; a single one is never chosen.
     """
     names = sorted(profile)
     seconds = {name: float(np.sum(profile[name])) for name in names}

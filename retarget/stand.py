@@ -47,9 +47,7 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
         attitude = _attitudes(sole - middle[:, None], level)
         for start, stop in stances:
             upright = _mean_heading(attitude[start:stop])
-            turn[start:stop] = rotations.log(
-                rotations.multiply(upright, rotations.conjugate(attitude[start:stop]))
-            )
+            turn[start:stop] = rotations.log(rotations.multiply(upright, rotations.conjugate(attitude[start:stop])))
         turn = ground.fade(turn, stances)
         quaternion = rotations.exp(turn)
         arms = rotations.rotate(quaternion[:, None], sole - middle[:, None])

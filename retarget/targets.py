@@ -142,7 +142,8 @@ def recorded(clip: Clip, solver: Solver, options: Options) -> Recorded:
 
 
 def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> float:
-    """The factor on the recordings' lengths: as given, or that which makes standing legs as long as the robot's at home.
+    """The factor on the recordings' lengths: as given, or that which makes standing legs as long as the robot's at
+    home.
 
     Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a robot with
     longer legs takes a dog's steps as they are (the offsets carry it higher), one with shorter legs cannot.
@@ -164,7 +165,8 @@ def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> f
 
 
 def standing_heights(clips: Sequence[Recorded], solver: Solver) -> Array:
-    """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings; 0 for other markers.
+    """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings; 0 for other
+    markers.
 
     Where no foot ever stands: as high as the robot's do. The paws of one animal are one: recordings share it.
     """
@@ -226,7 +228,8 @@ def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
 
 
 def _along(markers: Array, solver: Solver) -> Array:
-    """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is rather wide than long."""
+    """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is rather wide than
+    long."""
     layout = solver.layout
     x, y = layout.position[:, 0], layout.position[:, 1]
     trunk = layout.on_trunk

@@ -19,7 +19,8 @@ from retarget.resampling import resample
 
 
 def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float, *, tree: Tree | None = None) -> ReferenceMotion:
-    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; otherwise as `resample`.
+    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; otherwise as
+    `resample`.
 
     Raises InputError for a tempo that is not positive, or that leaves fewer than two frames.
     """
@@ -32,9 +33,9 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float, *, tree: Tree 
 def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, min_frames: int = 2) -> MotionSet:
     """A training set with further copies of every motion, some factors faster or slower.
 
-    Of every motion, per second, half of the sampling is its copies' (slower ones have more seconds). Left out are copies of fewer
-    than `min_frames`, and those whose joints would be too fast for the robot where the original's are not; a motion that has
-    none left is sampled twice as often.
+    Of every motion, per second, half of the sampling is its copies' (slower ones have more seconds). Left out are
+    copies of fewer than `min_frames`, and those whose joints would be too fast for the robot where the original's are
+    not; a motion that has none left is sampled twice as often.
 
     Raises InputError for a tempo that is not a positive number.
     """

@@ -48,8 +48,8 @@ class Track:
 
     qpos: (T, 7 + J) the given motion. standing: (T, F). held: (T, F, K) contact points that stay where they are, on the
     floor: all of standing feet, others before and after (see `held_points`). clearance: (T, F) [m] that the others
-    shall at least have over the floor. vectors: pairs (P, 2) of places in `points` whose difference shall be as in the given
-    motion. most: (J,) [rad] by which a joint may change from frame to frame; inf: any.
+    shall at least have over the floor. vectors: pairs (P, 2) of places in `points` whose difference shall be as in the
+    given motion. most: (J,) [rad] by which a joint may change from frame to frame; inf: any.
     """
 
     solver: Solver
@@ -225,5 +225,7 @@ def _solve(system: _System, damping: float) -> Array:
         banded[width - offset, :, offset:] = values * (1.0 + damping) + damping * 1e-2 if offset == 0 else values
     banded[width - size, 1:] = system.next
     banded[0, 2:] = system.second
-    step = solveh_banded(banded.reshape(width + 1, -1), -system.gradient.reshape(-1), overwrite_ab=True, check_finite=False)
+    step = solveh_banded(
+        banded.reshape(width + 1, -1), -system.gradient.reshape(-1), overwrite_ab=True, check_finite=False
+    )
     return np.asarray(step).reshape(frames, size)

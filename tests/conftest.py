@@ -27,7 +27,8 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of recordings and robot models beside the repository; NPMP_SHARED names another. Skips where absent."""
+    """The folder of recordings and robot models beside the repository; NPMP_SHARED names another. Skips where
+    absent."""
     beside = Path(__file__).resolve().parents[2] / "shared"
     folder = Path(os.environ.get("NPMP_SHARED", beside))
     if not folder.is_dir():

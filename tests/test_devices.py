@@ -1,8 +1,9 @@
 """Everything that computes on a device computes there: environments and training on another device than the CPU.
 
-Where there is no GPU a pretended one takes its place. Its tensors hold their numbers on the CPU, but say that they are elsewhere,
-and no operation takes tensors of both places: what CUDA would refuse is refused here, and besides what it would do at the price
-of waiting, as indexing by tensors on the CPU. The arithmetic is the CPU's, so that results must equal the CPU's to the bit.
+Where there is no GPU a pretended one takes its place. Its tensors hold their numbers on the CPU, but say that they are
+elsewhere, and no operation takes tensors of both places: what CUDA would refuse is refused here, and besides what it
+would do at the price of waiting, as indexing by tensors on the CPU. The arithmetic is the CPU's, so that results must
+equal the CPU's to the bit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ FULL = PlantConfig(
 )  # fmt: skip
 
 
-# --- the pretended device -------------------------------------------------------------------------------------------------------
+# --- the pretended device
+# -------------------------------------------------------------------------------------------------------
 
 
 class Elsewhere(Tensor):
@@ -62,7 +64,12 @@ class Elsewhere(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> Elsewhere:
         made = Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=ELSEWHERE
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=ELSEWHERE,
         )
         made.held = held
         return made
@@ -88,7 +95,8 @@ class Generator(torch.Generator):
 
 
 def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An operation on tensors of one place, as a device would: factories by their device, copies between places freely."""
+    """An operation on tensors of one place, as a device would: factories by their device, copies between places
+    freely."""
     everything = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
     there = [a for a in everything if isinstance(a, Elsewhere)]
     device = kwargs.get("device")
@@ -124,8 +132,8 @@ class Dispatch(TorchDispatchMode):
 
 
 class Functions(TorchFunctionMode):
-    """Draws, whose generators the dispatcher does not know again, and what is no operation to it: `torch.tensor(..., device)` and
-    the like, which leave the numbers out for this kind of device."""
+    """Draws, whose generators the dispatcher does not know again, and what is no operation to it: `torch.tensor(...,
+    device)` and the like, which leave the numbers out for this kind of device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -183,7 +191,8 @@ def test_the_pretended_device_refuses_what_cuda_refuses(elsewhere: torch.device)
     assert torch.equal(numbers(weight.weight.grad[0]), y)  # type: ignore[index]
 
 
-# --- what is held against the CPU ---------------------------------------------------------------------------------------------
+# --- what is held against the CPU
+# ---------------------------------------------------------------------------------------------
 
 
 def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> ImitationEnv:
@@ -232,7 +241,8 @@ def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor],
 def test_training_elsewhere_is_training_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
 ) -> None:
-    """Collection with everything randomized, updates, checkpoint and evaluation: each number, and every tensor of the state."""
+    """Collection with everything randomized, updates, checkpoint and evaluation: each number, and every tensor of the
+    state."""
     expected = course(build(robot, motions, CPU))
     device = request.getfixturevalue("elsewhere")
     trainer = build(robot, motions, device)
@@ -244,7 +254,11 @@ def test_training_elsewhere_is_training_on_the_cpu(
         assert torch.equal(value, expected[1][name]), name
     for name, value in trainer.state_dict().items():
         # these are plain numbers, or belong to the simulator or to generators, which are the host's
-        if value.dim() and not name.startswith("env.plant.sim") and name.split(".")[-1] not in ("rng", "generator", "counts"):
+        if (
+            value.dim()
+            and not name.startswith("env.plant.sim")
+            and name.split(".")[-1] not in ("rng", "generator", "counts")
+        ):
             assert value.device == device, name
 
 

@@ -30,7 +30,8 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def commands(text: str) -> list[list[str]]:
-    """The `npmp ...` lines of a page's command blocks, as arguments, without comments and with continued lines joined."""
+    """The `npmp ...` lines of a page's command blocks, as arguments, without comments and with continued lines
+    joined."""
     lines = "\n".join(blocks(text, "")).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("npmp ")]
 
@@ -56,4 +57,6 @@ def test_defaults_are_those_of_the_configuration() -> None:
         names, defaults = (cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3])
         assert len(names) == len(defaults), row
         for name, default in zip(names, defaults, strict=True):
-            assert config[name] == yaml.safe_load(default), f"{name}: the page says {default}, the configuration {config[name]}"
+            assert config[name] == yaml.safe_load(default), (
+                f"{name}: the page says {default}, the configuration {config[name]}"
+            )

@@ -26,7 +26,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.nets": ("mocap_data", "npmp.geometry"),
     "npmp.rl": ("mocap_data", "npmp.nets", "npmp.checkpoint"),
     "npmp.world_model": (
-        *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.checkpoint", "npmp.sim"),
+        *(
+            "mocap_data",
+            "npmp.robots",
+            "npmp.geometry",
+            "npmp.nets",
+            "npmp.envs",
+            "npmp.skill",
+            "npmp.checkpoint",
+            "npmp.sim",
+        ),
         "npmp.ranges",
     ),
     "npmp.imitation": (
@@ -38,7 +47,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
     "npmp.modules": ("mocap_data",),
     "npmp.reading": (
-        *("mocap_data", "npmp.robots", "npmp.nets", "npmp.envs", "npmp.modules", "npmp.rollout", "npmp.skill", "npmp.artifact"),
+        *(
+            "mocap_data",
+            "npmp.robots",
+            "npmp.nets",
+            "npmp.envs",
+            "npmp.modules",
+            "npmp.rollout",
+            "npmp.skill",
+            "npmp.artifact",
+        ),
     ),
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
@@ -126,7 +144,9 @@ def test_nothing_is_pickled() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("statement", ["import npmp", "import npmp.robots", "import mocap_data", "import experiments.cli"])
+@pytest.mark.parametrize(
+    "statement", ["import npmp", "import npmp.robots", "import mocap_data", "import experiments.cli"]
+)
 def test_light_imports_leave_torch_and_hydra_alone(statement: str) -> None:
     check = f"{statement}\nimport sys\nprint(sorted({{'torch', 'hydra', 'matplotlib'}} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)

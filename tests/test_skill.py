@@ -163,7 +163,13 @@ def test_other_robots_are_refused_by_what_differs(module: SkillModule, robot: Ro
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("kp", [1.0] * 12), ("kp", [100.0] * 3), ("home_pose", [9.0] * 12), ("control_rate_hz", 100.0), ("physics_rate_hz", 200.0)],
+    [
+        ("kp", [1.0] * 12),
+        ("kp", [100.0] * 3),
+        ("home_pose", [9.0] * 12),
+        ("control_rate_hz", 100.0),
+        ("physics_rate_hz", 200.0),
+    ],
 )
 def test_a_contract_that_the_robot_does_not_keep_is_refused(folder: Path, robot: Robot, key: str, value: Any) -> None:
     change(folder, **{key: value})

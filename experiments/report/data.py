@@ -28,14 +28,15 @@ VERSIONED_PACKAGES = ("npmp", "numpy", "scipy", "mujoco", "dm_control", "torch",
 
 @dataclass(frozen=True)
 class Walking:
-    """One evaluation of the walking task. T control steps; velocity is (forward [m/s], lateral [m/s], yaw rate [rad/s]) in the
-    robot's heading frame.
+    """One evaluation of the walking task. T control steps; velocity is (forward [m/s], lateral [m/s], yaw rate [rad/s])
+    in the robot's heading frame.
 
     Attributes:
         time_s: (T,) seconds.
         command, achieved: (T, 3) what was asked and what the policy did.
         random_achieved: (T, 3) what random latents did under the same commands.
-        errors: mean velocity error by name, in the order to show, for instance {"random latents": 0.9, "policy": 0.3}; a caller's
+        errors: mean velocity error by name, in the order to show, for instance {"random latents": 0.9, "policy": 0.3};
+          a caller's
             own definition, explained by `errors_caption`.
         qpos, random_qpos: (T, nq) for the replay.
         name: how the replay lists it.
@@ -93,7 +94,8 @@ class ReportData:
     Attributes:
         title, subtitle: the heading.
         headline: (label, value, caption) figures at the top; from `evaluation` when empty.
-        retarget: a mapping per clip: `name`, `rms_marker_m`, `foot_slide_mps`, `penetration_m`, `limit_violations`, others.
+        retarget: a mapping per clip: `name`, `rms_marker_m`, `foot_slide_mps`, `penetration_m`, `limit_violations`,
+          others.
         evaluation: the content of evaluation.json.
         evaluation_before: the same of an untrained policy, to compare with.
         rollouts: path of rollouts.h5.
@@ -174,25 +176,20 @@ def _words(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     return tuple(
-        v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v)
-        for v in np.atleast_1d(value).tolist()
+        v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in np.atleast_1d(value).tolist()
     )
 
 
 def _frames(group: h5py.Group, key: str, name: str, like: tuple[int, ...] | None = None) -> FloatArray:
     """A dataset (T, n) of a clip; `like` is the (T, n) that it must have, n < 0 for any."""
     if key not in group:
-        raise InputError(
-            f"rollouts, clip {name!r}: no dataset {key!r}; there are: {', '.join(group) or 'none'}"
-        )
+        raise InputError(f"rollouts, clip {name!r}: no dataset {key!r}; there are: {', '.join(group) or 'none'}")
     dataset = group[key]
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu":
         raise InputError(f"rollouts, clip {name!r}: {key!r} is not an array of numbers")
     value = np.asarray(dataset[()], dtype=np.float64)
     if value.ndim != 2 or len(value) == 0:
-        raise InputError(
-            f"rollouts, clip {name!r}: {key!r} has shape {value.shape}, expected (T, n) with T >= 1"
-        )
+        raise InputError(f"rollouts, clip {name!r}: {key!r} has shape {value.shape}, expected (T, n) with T >= 1")
     if like is not None and (value.shape[0] != like[0] or (like[1] >= 0 and value.shape[1] != like[1])):
         raise InputError(f"rollouts, clip {name!r}: {key!r} has shape {value.shape}, expected {like}")
     return value
@@ -225,8 +222,8 @@ def _read_clip(group: h5py.Group, name: str) -> Rollout:
 
 
 def read_rollouts(path: Path | str) -> Rollouts:
-    """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`, `reference_foot_height` and attributes
-    `rate_hz`, `tracked_frames`; root attributes `robot`, `joint_names`, `foot_names`.
+    """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`, `reference_foot_height` and
+    attributes `rate_hz`, `tracked_frames`; root attributes `robot`, `joint_names`, `foot_names`.
 
     Raises InputError when the file is missing, is not HDF5, or lacks or misshapes a part.
     """
@@ -248,8 +245,8 @@ def read_rollouts(path: Path | str) -> Rollouts:
 
 
 def read_metrics(path: Path | str) -> dict[str, FloatArray]:
-    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number. Columns without any number
-    are left out.
+    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number. Columns without any
+    number are left out.
 
     Raises InputError when the file is missing or has no header.
     """

@@ -1,9 +1,9 @@
 """Charts as small inline SVG: lines, bars, a heat map, a footfall diagram.
 
-Each function takes plain arrays and gives a string of SVG. Colours are CSS classes (`assets/page.css` gives them a light and
-a dark value), so one drawing serves both, and print. Long curves are thinned to `MAX_POINTS` per line by keeping the extremes
-of each stretch, so that a spike never disappears. The page's script reads the curves back from the drawing for its hover
-read-out; nothing is stored twice.
+Each function takes plain arrays and gives a string of SVG. Colours are CSS classes (`assets/page.css` gives them a
+light and a dark value), so one drawing serves both, and print. Long curves are thinned to `MAX_POINTS` per line by
+keeping the extremes of each stretch, so that a spike never disappears. The page's script reads the curves back from the
+drawing for its hover read-out; nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the full length it is a part of (None: none), the text at its end, a mark to compare with."""
+    """One horizontal bar: a value, the full length it is a part of (None: none), the text at its end, a mark to compare
+    with."""
 
     label: str
     value: float
@@ -43,7 +44,8 @@ class Bar:
 
 
 def escape(value: object) -> str:
-    """Text made safe for HTML, quotes included. Control characters, which SVG and HTML refuse, become a visible mark."""
+    """Text made safe for HTML, quotes included. Control characters, which SVG and HTML refuse, become a visible
+    mark."""
     text = "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(value))
     return html.escape(text, quote=True)
 
@@ -54,7 +56,8 @@ def breakable(name: object) -> str:
 
 
 def number(value: object, digits: int = 3) -> str:
-    """A number for reading: `digits` significant digits, thousands grouped, no exponent between 1e-4 and 1e7; n/a if not finite.
+    """A number for reading: `digits` significant digits, thousands grouped, no exponent between 1e-4 and 1e7; n/a if
+    not finite.
 
     >>> number(0.012345), number(1234567.0), number(float("nan")), number(12.0)
     ('0.0123', '1,234,567', 'n/a', '12')
@@ -88,9 +91,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low] if math.isfinite(low) else []
     power = 10.0 ** math.floor(math.log10((high - low) / max(count, 1)))
-    step = min(
-        (power * m for m in (1, 2, 5, 10)), key=lambda s: abs(math.log((high - low) / s / max(count, 1)))
-    )
+    step = min((power * m for m in (1, 2, 5, 10)), key=lambda s: abs(math.log((high - low) / s / max(count, 1))))
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
@@ -111,11 +112,7 @@ def rounded_up(value: float, digits: int = 2) -> float:
 def tick_label(value: float, span: float) -> str:
     """A tick's text: short, with SI-like k and M for counts."""
     if abs(value) >= 1e9 or (value != 0 and abs(value) < 1e-4):
-        return (
-            f"{value:.0e}".replace("e+0", "e")
-            .replace("e-0", "e\N{MINUS SIGN}")
-            .replace("e-", "e\N{MINUS SIGN}")
-        )
+        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e\N{MINUS SIGN}").replace("e-", "e\N{MINUS SIGN}")
     for size, letter in ((1e6, "M"), (1e4, "k")):
         if span >= size and value != 0:
             unit = 1e6 if letter == "M" else 1e3
@@ -124,8 +121,8 @@ def tick_label(value: float, span: float) -> str:
 
 
 def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatArray, FloatArray]:
-    """At most `limit` of the points (N,), keeping the lowest and the highest of each stretch, the first and last, and one NaN
-    of each stretch that has any (so that gaps stay gaps)."""
+    """At most `limit` of the points (N,), keeping the lowest and the highest of each stretch, the first and last, and
+    one NaN of each stretch that has any (so that gaps stay gaps)."""
     n = len(x)
     if n <= limit:
         return x, y
@@ -213,7 +210,8 @@ def _axes(
     x_label: str = "time (s)",
     clip: int | None = None,
 ) -> str:
-    """Attributes that tell the page's script what the drawing means: plot box (left, top, width, height) and axis ranges."""
+    """Attributes that tell the page's script what the drawing means: plot box (left, top, width, height) and axis
+    ranges."""
     followed = "" if clip is None else f' data-clip="{clip}"'
     return (
         f' class="plot" data-box="{" ".join(f"{v:.1f}" for v in box)}" data-x="{x[0]:.9g} {x[1]:.9g}"'
@@ -225,8 +223,7 @@ def _axes(
 def legend(entries: Sequence[tuple[str, str]]) -> str:
     """An HTML legend of (name, css class)."""
     items = "".join(
-        f'<span class="key"><i class="swatch {escape(css)}"></i>{escape(name)}</span>'
-        for name, css in entries
+        f'<span class="key"><i class="swatch {escape(css)}"></i>{escape(name)}</span>' for name, css in entries
     )
     return f'<span class="legend">{items}</span>'
 
@@ -257,7 +254,8 @@ def line_chart(
         log: logarithmic y; values not above zero are left out.
         x_range, y_range: fixed axes; from the data when None.
         lost_after: x after which the robot had failed; that part is shaded.
-        clip: the replay's number of the clip whose time x is: the chart then follows the replay, and a click jumps there.
+        clip: the replay's number of the clip whose time x is: the chart then follows the replay, and a click jumps
+          there.
         bands: stretches [start, stop) of x to shade, such as stances.
         threshold: a y to draw a dashed line at.
         square: one scale for both axes, as a map has.
@@ -273,11 +271,7 @@ def line_chart(
     if x_range is None:
         finite = [x[np.isfinite(x)] for _, x, _ in data]
         finite = [x for x in finite if x.size]
-        x_range = (
-            (min(float(x.min()) for x in finite), max(float(x.max()) for x in finite))
-            if finite
-            else (0.0, 1.0)
-        )
+        x_range = (min(float(x.min()) for x in finite), max(float(x.max()) for x in finite)) if finite else (0.0, 1.0)
     x0, x1 = x_range
     if not x1 > x0:
         x0, x1 = x0 - 0.5, x0 + 0.5
@@ -318,9 +312,7 @@ def line_chart(
         out.append(_text("tick", x, top + plot_h + 15, tick_label(t, x1 - x0), "middle"))
     if lost_after is not None and lost_after < x1:
         x = float(to_x(max(lost_after, x0)))
-        out.append(
-            f'<rect class="lost" x="{x:.1f}" y="{top}" width="{left + plot_w - x:.1f}" height="{plot_h:.1f}"/>'
-        )
+        out.append(f'<rect class="lost" x="{x:.1f}" y="{top}" width="{left + plot_w - x:.1f}" height="{plot_h:.1f}"/>')
         anchor, dx = ("start", 4) if x < left + plot_w * 0.75 else ("end", -4)
         out.append(_text("note", x + dx, top + 11, f"lost at {number(lost_after)} s", anchor))
     out.append(f'<path class="axis" d="M{left} {top + plot_h:.1f}H{left + plot_w:.1f}"/>')
@@ -344,7 +336,8 @@ def line_chart(
 def _same_scale(
     x: tuple[float, float], y: tuple[float, float], ratio: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width / height."""
+    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width /
+    height."""
     span = max(x[1] - x[0], ratio * (y[1] - y[0]))
     (a, b), (c, d) = x, y
     return ((a + b - span) / 2, (a + b + span) / 2), ((c + d - span / ratio) / 2, (c + d + span / ratio) / 2)
@@ -365,11 +358,11 @@ def histogram(
     width: int = 330,
     height: int = 160,
 ) -> str:
-    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile, at least
-    `least`, rounded up to two digits).
+    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile,
+    at least `least`, rounded up to two digits).
 
-    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline to compare with. names: of
-    what is drawn with `weights` and with `before`. threshold: a value to mark.
+    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline to compare with.
+    names: of what is drawn with `weights` and with `before`. threshold: a value to mark.
     """
     value = np.asarray(values, dtype=np.float64).reshape(-1)
     finite = np.isfinite(value)
@@ -439,7 +432,11 @@ class Stretch:
 
 
 def timeline(
-    rows: Sequence[tuple[str, float, Sequence[Stretch]]], *, title: str, keys: Sequence[tuple[str, str]], width: int = 940
+    rows: Sequence[tuple[str, float, Sequence[Stretch]]],
+    *,
+    title: str,
+    keys: Sequence[tuple[str, str]],
+    width: int = 940,
 ) -> str:
     """Rows (name, length [s], stretches) on one time axis."""
     row, label_w, right, top = 17.0, 190.0, 50.0, 4.0
@@ -491,9 +488,7 @@ def bar_chart(
         label = shorten(bar.label, 27)
         out.append(_text("label", label_w - 10, y + 15, label, "end", title=bar.label))
         if full is not None:
-            out.append(
-                f'<rect class="track" x="{label_w}" y="{y + 4}" width="{span:.1f}" height="14" rx="2"/>'
-            )
+            out.append(f'<rect class="track" x="{label_w}" y="{y + 4}" width="{span:.1f}" height="14" rx="2"/>')
         if math.isfinite(bar.value):
             length = span * min(max(bar.value / most, 0.0), 1.0)
             out.append(
@@ -543,9 +538,7 @@ def heat_map(
     return _figure(title, unit, "", _svg(width, height, title, out), "chart wide")
 
 
-def stance(
-    height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice(None)
-) -> npt.NDArray[np.bool_]:
+def stance(height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice(None)) -> npt.NDArray[np.bool_]:
     """In which frames a foot is near the lowest it gets.
 
     Args:
@@ -573,7 +566,8 @@ def footfall_chart(
     lost_after: float | None = None,
     width: int = 940,
 ) -> str:
-    """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey, robot below in its colour.
+    """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey, robot below in its
+    colour.
 
     Args:
         time_s: (T,) seconds; reference, robot: (T, F) standing or not.
@@ -604,9 +598,7 @@ def footfall_chart(
     plot_h = row * len(names)
     if lost_after is not None and lost_after < t1:
         x = left + (lost_after - t0) / (t1 - t0) * span
-        out.append(
-            f'<rect class="lost" x="{x:.1f}" y="{top}" width="{left + span - x:.1f}" height="{plot_h:.1f}"/>'
-        )
+        out.append(f'<rect class="lost" x="{x:.1f}" y="{top}" width="{left + span - x:.1f}" height="{plot_h:.1f}"/>')
     for tick in nice_ticks(t0, t1, 10):
         x = left + (tick - t0) / (t1 - t0) * span
         out.append(f'<path class="axis" d="M{x:.1f} {top + plot_h:.1f}v4"/>')

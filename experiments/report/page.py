@@ -1,7 +1,7 @@
 """The report's page: each part of `ReportData` becomes a section, and a part that is missing leaves none.
 
-The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content policy forbids the rest.
-Every word that comes from a file is escaped; absolute paths are cut.
+The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content policy forbids the
+rest. Every word that comes from a file is escaped; absolute paths are cut.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def assemble(
         style=asset("page.css"),
         body=body,
         footer=FOOTER,
-        data="".join(f'<script type="application/json" id="{key}">{_json(value)}</script>' for key, value in data.items()),
+        data="".join(
+            f'<script type="application/json" id="{key}">{_json(value)}</script>' for key, value in data.items()
+        ),
         script="".join(asset(name) for name in scripts),
     )
     with atomic_path(out) as temporary:
@@ -195,11 +197,7 @@ def _in_order(rollouts: Rollouts, evaluation: Mapping[str, Any] | None) -> Rollo
 
 def _deviation(clip: Mapping[str, Any], which: str) -> float:
     value = clip.get("base_deviation_m")
-    return (
-        _real(value.get(which))
-        if isinstance(value, Mapping)
-        else (_real(value) if which == "mean" else math.nan)
-    )
+    return _real(value.get(which)) if isinstance(value, Mapping) else (_real(value) if which == "mean" else math.nan)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -227,14 +225,13 @@ def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
     ]
 
 
-# ---- replay ---------------------------------------------------------------------------------------------------------------
+# ---- replay
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[replay.ReplayClip]:
     clips = [
-        replay.ReplayClip(
-            c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames
-        )
+        replay.ReplayClip(c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames)
         for c in (rollouts.clips if rollouts else ())
     ]
     if walking is not None:
@@ -265,11 +262,7 @@ def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[re
 def _replay(
     data: ReportData, rollouts: Rollouts | None, clips: list[replay.ReplayClip], film: bool
 ) -> tuple[Section | None, dict[str, Any] | None]:
-    name = (
-        data.robot
-        or (rollouts.robot if rollouts else None)
-        or str((data.evaluation or {}).get("robot") or "")
-    )
+    name = data.robot or (rollouts.robot if rollouts else None) or str((data.evaluation or {}).get("robot") or "")
     if not clips:
         return None, None
     if not name:
@@ -295,9 +288,7 @@ def replay_section(
     )
     words = "The robot in blue" + (", its reference as a grey ghost" if ghost else "")
     words += (
-        "; lines on the floor are the paths of their bases."
-        if ghost
-        else "; the line on the floor is its base's path."
+        "; lines on the floor are the paths of their bases." if ghost else "; the line on the floor is its base's path."
     )
     if arrows:
         words += " Arrows: velocity commanded (grey) and achieved (blue), in metres per second; arcs: the yaw rate."
@@ -336,7 +327,8 @@ def replay_section(
     return Section("replay", "Replay", body), packed
 
 
-# ---- imitation ------------------------------------------------------------------------------------------------------------
+# ---- imitation
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, int]) -> Section | None:
@@ -365,9 +357,7 @@ def _tracked_bars(clips: list[Mapping[str, Any]], before: list[Mapping[str, Any]
     earlier = {str(c.get("name")): _real(c.get("tracked_fraction")) for c in before}
     bars = []
     for clip in clips[:MAX_BARS]:
-        fraction, seconds, whole = (
-            _real(clip.get(k)) for k in ("tracked_fraction", "tracked_s", "duration_s")
-        )
+        fraction, seconds, whole = (_real(clip.get(k)) for k in ("tracked_fraction", "tracked_s", "duration_s"))
         text = f"{number(100 * fraction)} %"
         if math.isfinite(seconds) and math.isfinite(whole):
             text += f"  ·  {number(seconds)} of {number(whole)} s"
@@ -415,12 +405,8 @@ def _evaluation_table(clips: list[Mapping[str, Any]]) -> str:
         ]
 
     table = [values(c) for c in clips]
-    rows = [
-        [str(c.get("name", "?")), *(number(v) for v in v_row)] for c, v_row in zip(clips, table, strict=True)
-    ]
-    last = (
-        ["mean", *(number(_mean(column)) for column in zip(*table, strict=True))] if len(rows) > 1 else None
-    )
+    rows = [[str(c.get("name", "?")), *(number(v) for v in v_row)] for c, v_row in zip(clips, table, strict=True)]
+    last = ["mean", *(number(_mean(column)) for column in zip(*table, strict=True))] if len(rows) > 1 else None
     return _table(columns, rows, last)
 
 
@@ -551,7 +537,8 @@ def _clip_details(clip: Rollout, foot_names: Sequence[str], index: int | None, *
     )
 
 
-# ---- walking --------------------------------------------------------------------------------------------------------------
+# ---- walking
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | None:
@@ -559,9 +546,7 @@ def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | Non
         return None
     t = np.asarray(walking.time_s, dtype=np.float64)
     command, achieved = (np.asarray(v, dtype=np.float64) for v in (walking.command, walking.achieved))
-    random = (
-        None if walking.random_achieved is None else np.asarray(walking.random_achieved, dtype=np.float64)
-    )
+    random = None if walking.random_achieved is None else np.asarray(walking.random_achieved, dtype=np.float64)
     parts = [
         '<p class="lead">Velocity in the robot\'s own heading frame: commanded, and achieved by the policy that '
         "steers the frozen skill module.</p>"
@@ -585,21 +570,18 @@ def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | Non
         lines = [] if random is None else [Line("random latents", t, random[:, k], "other")]
         lines += [Line("commanded", t, command[:, k], "ref"), Line("achieved", t, achieved[:, k], "robot")]
         charts.append(
-            figures.line_chart(
-                lines, title=name, unit=unit, width=940, height=165, clip=index.get(walking.name)
-            )
+            figures.line_chart(lines, title=name, unit=unit, width=940, height=165, clip=index.get(walking.name))
         )
     parts.append("".join(f'<div class="scroll">{c}</div>' for c in charts))
     rows = [["policy", *(number(v) for v in _nan_rms(achieved - command))]]
     if random is not None:
         rows.insert(0, ["random latents", *(number(v) for v in _nan_rms(random - command))])
-    parts.append(
-        _table(["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows)
-    )
+    parts.append(_table(["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows))
     return Section("walking", "Walking on command", "".join(parts))
 
 
-# ---- retargeting, learning, provenance ------------------------------------------------------------------------------------
+# ---- retargeting, learning, provenance
+# ------------------------------------------------------------------------------------
 
 # Key of a row -> heading and factor to the heading's unit, in the order of the table.
 _QUALITY: dict[str, tuple[str, float]] = {
@@ -645,9 +627,7 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
     licences = sorted({str(r["licence"]) for r in rows if r.get("licence")})
     words = "How closely the robot's markers follow the recording, and how the feet and joints keep to the floor and limits."
     note = f'<p class="lead">Licence of the recordings: {escape("; ".join(licences))}</p>' if licences else ""
-    return Section(
-        "retargeting", "Retargeting", f'<p class="lead">{words}</p>{_table(columns, table, last)}{note}'
-    )
+    return Section("retargeting", "Retargeting", f'<p class="lead">{words}</p>{_table(columns, table, last)}{note}')
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.
@@ -666,13 +646,12 @@ _METRIC_ORDER = (
 
 
 def _metric_place(name: str) -> int:
-    return next(
-        (i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name)), len(_METRIC_ORDER)
-    )
+    return next((i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name)), len(_METRIC_ORDER))
 
 
 def metric_chart(name: str, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], x_label: str) -> str:
-    """One learning curve; rows without a value are skipped, and what spans more than two decades is drawn on a log scale."""
+    """One learning curve; rows without a value are skipped, and what spans more than two decades is drawn on a log
+    scale."""
     kept = np.isfinite(x) & np.isfinite(y)
     x, y = x[kept], y[kept]
     log = bool(y.size and (y > 0).all() and y.max() > 100 * y.min())
@@ -697,9 +676,7 @@ def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
     for title, path in runs:
         columns = read_metrics(path)
         axis = next((k for k in ("env_steps", "iteration") if k in columns), None)
-        names = sorted((k for k in columns if k not in ("env_steps", "iteration")), key=_metric_place)[
-            :MAX_METRICS
-        ]
+        names = sorted((k for k in columns if k not in ("env_steps", "iteration")), key=_metric_place)[:MAX_METRICS]
         parts.append(f"<h3>{escape(title)}</h3>" if len(runs) > 1 or title else "")
         if not names:
             parts.append('<p class="lead">No figures yet.</p>')
@@ -735,9 +712,7 @@ def provenance_section(provenance: Mapping[str, Any], clean: Scrubber) -> Sectio
             isinstance(value, list) and all(not isinstance(v, (dict, list)) for v in value)
         ):
             text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-            blocks.append(
-                f'<details class="screen"><summary>{name}</summary><pre>{escape(text)}</pre></details>'
-            )
+            blocks.append(f'<details class="screen"><summary>{name}</summary><pre>{escape(text)}</pre></details>')
         elif isinstance(value, list):
             terms.append(f"<dt>{name}</dt><dd>{escape(', '.join(str(v) for v in value))}</dd>")
         elif "\n" in str(value):

@@ -1,9 +1,9 @@
 """Packing rollouts for the page's 3-D replay: what the bodies look like, and where they are in each frame.
 
-The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for each kept frame, then the
-poses of the moving bodies (welded ones, like feet, ride with their parent) as 16-bit integers: positions scaled to the clip's
-bounding box (0.5 mm over 30 m), unit quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving bodies costs
-4.5 kB a second, its ghost the same again.
+The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for each kept frame, then
+the poses of the moving bodies (welded ones, like feet, ride with their parent) as 16-bit integers: positions scaled to
+the clip's bounding box (0.5 mm over 30 m), unit quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving
+bodies costs 4.5 kB a second, its ghost the same again.
 """
 
 from __future__ import annotations
@@ -63,16 +63,15 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
 def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What to draw: primitives in the frames of `moving_bodies`.
 
-    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes and ellipsoids as their boxes.
-    Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q: quaternion (w, x, y, z), c: colour class}.
+    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes and ellipsoids as their
+    boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q: quaternion (w, x, y, z), c:
+    colour class}.
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     index = {body: i for i, body in enumerate(moving_bodies(model))}
     feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i for i, name in enumerate(foot_bodies)}
-    drawable = [
-        g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and model.geom_rgba[g, 3] > 0
-    ]
+    drawable = [g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and model.geom_rgba[g, 3] > 0]
     visual = {int(model.geom_bodyid[g]) for g in drawable if model.geom_group[g] <= 2}
     out: list[dict[str, Any]] = []
     for g in drawable:
@@ -96,9 +95,7 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
         depth, walk = 0, frame
         while walk > 0:
             walk, depth = int(model.body_parentid[walk]), depth + 1
-        colour = (
-            f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
-        )
+        colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
         out.append(
             {
                 "b": index[frame],
@@ -113,10 +110,11 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
 
 
 def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
-    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T, nq), without sign jumps.
+    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T, nq), without sign
+    jumps.
 
-    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good frame's pose (the first good one's
-    at the start). Raises InputError when no frame is good or the model is another one.
+    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good frame's pose (the first
+    good one's at the start). Raises InputError when no frame is good or the model is another one.
     """
     q = np.asarray(qpos, dtype=np.float64)
     if q.ndim != 2 or q.shape[1] != model.nq:
@@ -141,7 +139,8 @@ def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Which of `frames` at `rate_hz` to keep for about `fps`, evenly spaced, and the exact rate kept: never above `rate_hz`."""
+    """Which of `frames` at `rate_hz` to keep for about `fps`, evenly spaced, and the exact rate kept: never above
+    `rate_hz`."""
     step = max(1, round(rate_hz / fps))
     return np.arange(0, frames, step), rate_hz / step
 
@@ -162,9 +161,7 @@ def unpack(clip: dict[str, Any], layers: int, bodies: int) -> FloatArray:
     return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
 
 
-def _pack_clip(
-    model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float
-) -> dict[str, Any]:
+def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float) -> dict[str, Any]:
     q = np.asarray(clip.qpos, dtype=np.float64)
     layers = [body_poses(model, q[keep])]
     if clip.reference is not None:
@@ -204,8 +201,8 @@ def pack(
 ) -> tuple[dict[str, Any], list[str]]:
     """Everything the page's replay needs, ready for JSON, and remarks on what was left out.
 
-    When all clips at 25 frames/s are over the budget, first the frame rate is halved, then each clip is cut to the same length.
-    A clip without a finite frame is left out with a remark. The clips keep their order.
+    When all clips at 25 frames/s are over the budget, first the frame rate is halved, then each clip is cut to the same
+    length. A clip without a finite frame is left out with a remark. The clips keep their order.
     """
     bodies = len(moving_bodies(model))
     remarks: list[str] = []

@@ -104,7 +104,9 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     total = len(data.cleaned.motions.motions)
     mirrors = total - len(data.motions)
     count = len(data.whole.motions), len(data.motions)
-    subtitle = f"{count[0]} recording{'s' * (count[0] != 1)}, {count[1]} motion{'s' * (count[1] != 1)} of {data.robot.name}"
+    subtitle = (
+        f"{count[0]} recording{'s' * (count[0] != 1)}, {count[1]} motion{'s' * (count[1] != 1)} of {data.robot.name}"
+    )
     return assemble(
         out,
         title="Retargeting",
@@ -162,7 +164,8 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     return cards
 
 
-# ---- replay ---------------------------------------------------------------------------------------------------------------
+# ---- replay
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
@@ -175,7 +178,11 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
     count = min(data.replays, len(motions))
     last = len(motions) - 1
-    places = [0, last // 2, last] + [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)] + list(range(last))
+    places = (
+        [0, last // 2, last]
+        + [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)]
+        + list(range(last))
+    )
     chosen = list(dict.fromkeys(places))[:count]
     words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
     return [(f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i]) for i in chosen]
@@ -236,7 +243,8 @@ def _scene(data: RetargetReport, chosen: Sequence[tuple[str, ReferenceMotion]]) 
     return Section("replay", "Replay", body)
 
 
-# ---- distributions --------------------------------------------------------------------------------------------------------
+# ---- distributions
+# --------------------------------------------------------------------------------------------------------
 
 
 def _histograms(data: RetargetReport) -> Section | None:
@@ -256,7 +264,9 @@ def _histograms(data: RetargetReport) -> Section | None:
     charts = []
     if errors:
         charts.append(
-            figures.histogram(100 * np.concatenate(errors), title="Marker error", unit="(cm, RMS of each frame)", least=0.5)
+            figures.histogram(
+                100 * np.concatenate(errors), title="Marker error", unit="(cm, RMS of each frame)", least=0.5
+            )
         )
     charts += [
         figures.histogram(
@@ -278,7 +288,9 @@ def _histograms(data: RetargetReport) -> Section | None:
             top=max(motion.duration_s for motion in motions) * 1.001,
         ),
     ]  # fmt: skip
-    words = "Shares of all kept frames without mirror images. Root speed is shown before and after the sampling weights."
+    words = (
+        "Shares of all kept frames without mirror images. Root speed is shown before and after the sampling weights."
+    )
     body = f'<p class="lead">{words}</p><div class="charts small">{"".join(charts)}</div>'
     return Section("distributions", "Distributions", body)
 
@@ -288,7 +300,8 @@ def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
     return np.asarray(np.abs(motion.qvel[:, 6:]) / robot.velocity_limit)
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------------
+# ---- the table
+# ------------------------------------------------------------------------------------------------------------
 
 # Key of quality -> heading, factor, decimals.
 COLUMNS: dict[str, tuple[str, float, int]] = {
@@ -348,7 +361,10 @@ def _table(data: RetargetReport) -> Section | None:
 
 def kinds_in(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
     """Motions by kind of movement, where there are several kinds."""
-    kinds = {kind: [motion for motion in motions if kind in kinds_of(motion)] for kind in (*(name for name, _ in SPEEDS), TURN)}
+    kinds = {
+        kind: [motion for motion in motions if kind in kinds_of(motion)]
+        for kind in (*(name for name, _ in SPEEDS), TURN)
+    }
     found = {f"median of {len(group)}: {kind}": group for kind, group in kinds.items() if group}
     return found if len(found) > 1 else {}
 
@@ -365,7 +381,8 @@ def _cell(value: float, decimals: int, *, bad: bool = False) -> str:
     return f'<td{" class=bad" if bad else ""} data-value="{size}">{words}</td>'
 
 
-# ---- curves ---------------------------------------------------------------------------------------------------------------
+# ---- curves
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def chosen_for_curves(motions: Sequence[ReferenceMotion]) -> list[int]:
@@ -442,13 +459,19 @@ def curves_of(data: RetargetReport, motion: ReferenceMotion) -> list[str]:
     )  # fmt: skip
     charts.append(
         figures.line_chart(
-            [Line("root", t, 100 * motion.qpos[:, 2])], title="Root height", unit="(cm)", x_range=span, width=330, height=140
+            [Line("root", t, 100 * motion.qpos[:, 2])],
+            title="Root height",
+            unit="(cm)",
+            x_range=span,
+            width=330,
+            height=140,
         )
     )
     return charts
 
 
-# ---- what was dropped -----------------------------------------------------------------------------------------------------
+# ---- what was dropped
+# -----------------------------------------------------------------------------------------------------
 
 
 def _dropped(data: RetargetReport) -> Section | None:
@@ -479,7 +502,9 @@ def _dropped(data: RetargetReport) -> Section | None:
     keys += [("kept, for validation", "held")] if any(motion.split == "validation" for motion in data.motions) else []
     keys += [(reason, css[reason]) for reason in seen]
     chart = figures.timeline(
-        [(name, lengths[name], parts[name]) for name in names], title="Recordings: what was kept and what was dropped", keys=keys
+        [(name, lengths[name], parts[name]) for name in names],
+        title="Recordings: what was kept and what was dropped",
+        keys=keys,
     )
     rows = []
     for reason in seen:

@@ -1,10 +1,10 @@
 """The recording and the robot side by side in 3-D, to scrub through in a browser: recordings for viser's own player.
 
-viser (`pip install 'npmp[viewer]'`) writes what happens in a scene to a stream of messages, and its web client, one HTML
-page that needs no network, plays that. The report holds the client once and a recording per clip.
+viser (`pip install 'npmp[viewer]'`) writes what happens in a scene to a stream of messages, and its web client, one
+HTML page that needs no network, plays that. The report holds the client once and a recording per clip.
 
-The world glides under the robot, so that it stays in view however far it walks. Shapes: T frames, M keypoints, B bodies,
-F feet. World frame, Z up, metres.
+The world glides under the robot, so that it stays in view however far it walks. Shapes: T frames, M keypoints, B
+bodies, F feet. World frame, Z up, metres.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _record(server: Any, robot: Robot, take: Take) -> bytes:
         cell_color=LINES, section_color=METRES, shadow_opacity=0.25, fade_distance=40.0,
     )  # fmt: skip
     bodies = _add_robot(scene, model)
-    # Seen from the robot's front right, on the whole; the recording is to the left of the robot in that view, whichever way
-    # the robot turns meanwhile.
+    # Seen from the robot's front right, on the whole; the recording is to the left of the robot in that view, whichever
+    # way the robot turns meanwhile.
     azimuth = _heading(motion, keep) - math.radians(42)
     leftwards = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
     beside, centre = np.zeros(3), root.copy()
@@ -177,12 +177,13 @@ def _heading(motion: ReferenceMotion, keep: npt.NDArray[np.int64]) -> float:
     return math.atan2(forward[1], forward[0])
 
 
-# ---- the recording --------------------------------------------------------------------------------------------------------
+# ---- the recording
+# --------------------------------------------------------------------------------------------------------
 
 
 def keypoints_of(take: Take, keep: npt.NDArray[np.int64]) -> FloatArray:
-    """The recording's keypoints (T', M, 3) [m] at the motion's frames `keep`: on the floor, as large as the robot walks, and
-    where the robot is."""
+    """The recording's keypoints (T', M, 3) [m] at the motion's frames `keep`: on the floor, as large as the robot
+    walks, and where the robot is."""
     motion, clip = take.motion, take.source
     assert clip is not None
     at = np.clip((motion.start_s + keep / motion.rate_hz) / take.slower * clip.rate_hz, 0, clip.num_frames - 1)
@@ -241,7 +242,9 @@ def _add_spheres(
     return _add_copies(scene, name, trimesh.creation.icosphere(subdivisions=1, radius=radius), places, colour, shadow)
 
 
-def _add_discs(scene: Any, places: FloatArray, radius: float, colour: tuple[int, int, int]) -> list[tuple[Any, FloatArray]]:
+def _add_discs(
+    scene: Any, places: FloatArray, radius: float, colour: tuple[int, int, int]
+) -> list[tuple[Any, FloatArray]]:
     """A disc for each of the places (T', F, 3). Not see-through: the floor might be drawn over it then."""
     import trimesh
 
@@ -267,7 +270,8 @@ def _add_rod(scene: Any, name: str, length: float, radius: float) -> Any:
     return scene.add_mesh_simple(name, mesh.vertices.astype(np.float32), mesh.faces.astype(np.uint32), color=BONE)
 
 
-# ---- the robot ------------------------------------------------------------------------------------------------------------
+# ---- the robot
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _add_robot(scene: Any, model: mujoco.MjModel) -> list[tuple[int, Any]]:
@@ -365,9 +369,7 @@ def _mesh(trimesh: Any, model: mujoco.MjModel, geom: int) -> Any:
     which = int(model.geom_dataid[geom])
     first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
     face, faces = int(model.mesh_faceadr[which]), int(model.mesh_facenum[which])
-    return trimesh.Trimesh(
-        model.mesh_vert[first : first + count], model.mesh_face[face : face + faces], process=False
-    )
+    return trimesh.Trimesh(model.mesh_vert[first : first + count], model.mesh_face[face : face + faces], process=False)
 
 
 _SHAPES = {

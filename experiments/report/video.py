@@ -1,6 +1,7 @@
 """A short rendered film of a clip, where MuJoCo can draw without a display.
 
-Off-screen drivers that are half installed can take the whole process down, so the drawing happens in another one, with a time
+Off-screen drivers that are half installed can take the whole process down, so the drawing happens in another one, with
+a time
 limit: whatever goes wrong there, the answer here is None.
 """
 
@@ -28,7 +29,8 @@ NO_VIDEO = "NPMP_NO_VIDEO"
 
 
 def backends() -> tuple[str, ...]:
-    """Backends worth trying: the one that MUJOCO_GL names, or all when it is unset or switched off for this process alone."""
+    """Backends worth trying: the one that MUJOCO_GL names, or all when it is unset or switched off for this process
+    alone."""
     named = os.environ.get("MUJOCO_GL", "").strip().lower()
     return (named,) if named in BACKENDS else BACKENDS
 
@@ -36,8 +38,8 @@ def backends() -> tuple[str, ...]:
 def render(model: mujoco.MjModel, clip: ReplayClip, time_limit_s: float = TIME_LIMIT_S) -> bytes | None:
     """An animated WebP of the clip's first seconds, or None when nothing can draw here.
 
-    The environment variable NPMP_NO_VIDEO, when set, says not to try. The robot's motion is `clip.qpos`; frames that are not
-    finite end the film.
+    The environment variable NPMP_NO_VIDEO, when set, says not to try. The robot's motion is `clip.qpos`; frames that
+    are not finite end the film.
     """
     if os.environ.get(NO_VIDEO):
         return None
@@ -57,12 +59,8 @@ def render(model: mujoco.MjModel, clip: ReplayClip, time_limit_s: float = TIME_L
                 command = [sys.executable, "-m", "experiments.report.video", folder, str(clip.rate_hz / step)]
                 environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
                 root = str(Path(__file__).resolve().parents[2])
-                environment["PYTHONPATH"] = os.pathsep.join(
-                    p for p in (root, os.environ.get("PYTHONPATH", "")) if p
-                )
-                done = subprocess.run(
-                    command, env=environment, capture_output=True, timeout=time_limit_s, check=False
-                )
+                environment["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
+                done = subprocess.run(command, env=environment, capture_output=True, timeout=time_limit_s, check=False)
                 if done.returncode == 0 and target.is_file():
                     picture = target.read_bytes()
                     return picture if 0 < len(picture) <= MAX_BYTES else None

@@ -37,16 +37,18 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader, for .txt also the contents.
 
     Options of most readers, all optional:
-        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out: 0.01 for BVH, what the file
+        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out: 0.01 for BVH, what the
+          file
             says for ASF/AMC and C3D, else 1.
-        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file says for C3D, else "y".
+        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file says for C3D, else
+          "y".
         name: of the clip (default: the file name without suffix).
         source: where it comes from (default: the file name).
         licence: of the recording (default "unknown").
     `options_of` lists those of a file; each format's own are documented with its reader.
 
-    Raises InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated, garbled or
-    not finite; MissingOptions where an option would help. Raises OSError for a file that may not be read.
+    Raises InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated,
+    garbled or not finite; MissingOptions where an option would help. Raises OSError for a file that may not be read.
     """
     file, reader = _checked(path, options)
     try:
@@ -98,10 +100,12 @@ def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where others use the suffix too.
+    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where others use the suffix
+    too.
 
-    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none. What is
-    damaged so that its contents say nothing, empty JSON and HDF5 that does not open, is one: reading it says what is wrong.
+    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none. What
+    is damaged so that its contents say nothing, empty JSON and HDF5 that does not open, is one: reading it says what is
+      wrong.
     """
     file = Path(path)
     suffix = file.suffix.lower()

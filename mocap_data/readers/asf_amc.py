@@ -1,13 +1,13 @@
 """ASF/AMC: an Acclaim skeleton, and per frame the angles of its joints; the format of CMU's motion capture database.
 
-An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn about; an AMC file gives
-the angles. With C the rotation of the ASF's `axis` (angles about the fixed axes x, y, z, in the order that it names) and R the
-rotation of the bone's own angles about the same axes in the same order, bone b is turned by
+An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn about; an AMC file
+gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed axes x, y, z, in the order that it
+names) and R the rotation of the bone's own angles about the same axes in the same order, bone b is turned by
 
     R_b = R_parent C R C^-1        and ends at        end_parent + R_b (direction x length).
 
-So R_b is the identity in the rest pose, whatever C. A keypoint is the END of its bone ("lfemur" is the knee, "ltibia" the
-ankle), and "root" is the root's position.
+So R_b is the identity in the rest pose, whatever C. A keypoint is the END of its bone ("lfemur" is the knee, "ltibia"
+the ankle), and "root" is the root's position.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def read_amc_clip(
     scale: metres per unit, or the unit's name; left out, CMU's convention: inches, times the ASF's `length`.
     up: the upward axis; see `to_world`.
 
-    Raises InputError naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that differ
-    from the skeleton's, a value that is not finite.
+    Raises InputError naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
+    differ from the skeleton's, a value that is not finite.
     """
     path = Path(path)
     skeleton = read_asf(find_asf(path) if asf is None else Path(asf))
@@ -202,7 +202,8 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
     parents = _parents(path, sections["hierarchy"], loose)
     names = list(parents)
     bones = [
-        Bone(name, -1 if parent is None else names.index(parent), *_rest(loose[name])) for name, parent in parents.items()
+        Bone(name, -1 if parent is None else names.index(parent), *_rest(loose[name]))
+        for name, parent in parents.items()
     ]
     length = float(units.get("length", 1.0))
     title = " ".join(word for _, line in sections.get("name", [])[:1] for word in line)
@@ -229,7 +230,8 @@ def _rest(bone: _Loose) -> tuple[Array, float, Array, str, tuple[str, ...]]:
 
 
 def _sections(path: Path, text: str) -> dict[str, Lines]:
-    """Per ":keyword" its lines; what stands on the keyword's own line comes first. Comments and blank lines are left out."""
+    """Per ":keyword" its lines; what stands on the keyword's own line comes first. Comments and blank lines are left
+    out."""
     sections: dict[str, Lines] = {}
     current: Lines | None = None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -266,7 +268,9 @@ def _units(path: Path, lines: Lines) -> dict[str, str]:
         elif key == "angle":
             angle = words[1].lower()[:3] if len(words) > 1 else ""
             if angle not in ("deg", "rad"):
-                raise InputError(f"{path}, line {number}: no unit of angle {shown(' '.join(words[1:]))}; there are: deg, rad")
+                raise InputError(
+                    f"{path}, line {number}: no unit of angle {shown(' '.join(words[1:]))}; there are: deg, rad"
+                )
             units[key] = angle
     return units
 
@@ -378,7 +382,9 @@ def _dofs(path: Path, line: int, words: list[str], bone: str, known: tuple[str, 
     for i, dof in enumerate(dofs):
         if dof not in known or dof in dofs[:i]:
             kind = "repeated" if dof in dofs[:i] else "unknown"
-            raise InputError(f"{path}, line {line}: {bone!r} has the {kind} dof {shown(dof)}; there are: {', '.join(known)}")
+            raise InputError(
+                f"{path}, line {line}: {bone!r} has the {kind} dof {shown(dof)}; there are: {', '.join(known)}"
+            )
     return dofs
 
 
@@ -439,7 +445,8 @@ def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
 
 
 def _fast_frames(body: bytes, bones: list[Bone]) -> dict[str, Array] | None:
-    """The frames of a file in which all are alike (the usual one) as values per bone; None where it is not just that."""
+    """The frames of a file in which all are alike (the usual one) as values per bone; None where it is not just
+    that."""
     words = [line.split() for line in body[: 200 * (len(bones) + 1)].splitlines()[: len(bones) + 1]]
     dofs = {bone.name.encode(): len(bone.dofs) for bone in bones}
     names = [row[0] for row in words[1:] if row]
@@ -521,7 +528,9 @@ def _slow_frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) ->
             )
         if len(words) != 1 + len(dofs[name]):
             expected = f"{len(dofs[name])} ({' '.join(dofs[name])})"
-            raise InputError(f"{path}, line {number}: {shown(name)} has {len(words) - 1} numbers, expected {expected}{cut}")
+            raise InputError(
+                f"{path}, line {number}: {shown(name)} has {len(words) - 1} numbers, expected {expected}{cut}"
+            )
         if len(rows[name]) >= frames:
             raise InputError(f"{path}, line {number}: frame {frame} has {shown(name)} twice")
         rows[name].append(words[1:])
@@ -548,8 +557,8 @@ def _check_frame(
 def bone_rotations(skeleton: Skeleton, angles: Angles, *, up: str = "y") -> Array:
     """The orientation of every bone in the world (Z up), (T, bones, 4): the identity in the rest pose.
 
-    It turns a bone's rest direction, `to_world`-ed like positions, to the direction that the bone has now. up="z" leaves
-    the file's axes as they are.
+    It turns a bone's rest direction, `to_world`-ed like positions, to the direction that the bone has now. up="z"
+    leaves the file's axes as they are.
 
     Raises InputError for an unknown axis.
     """

@@ -187,9 +187,7 @@ class _Tokens:
     def expect(self, *words: str) -> str:
         line, word = self.line, self.take()
         if word.upper() not in words:
-            raise self.error(
-                line, f"expected {' or '.join(words)}, found {shown(word) if word else 'the end'}"
-            )
+            raise self.error(line, f"expected {' or '.join(words)}, found {shown(word) if word else 'the end'}")
         return word.upper()
 
     def rest_of_line(self) -> str:
@@ -278,9 +276,7 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
             known = "Xposition ... Zrotation"
-            raise tokens.error(
-                line, f"joint {joint!r} has the {kind} channel {shown(word)}; there are: {known}"
-            )
+            raise tokens.error(line, f"joint {joint!r} has the {kind} channel {shown(word)}; there are: {known}")
         channels.append(word.lower())
     return channels
 
@@ -330,9 +326,7 @@ def _slow_table(path: Path, table: bytes, first_line: int, columns: int, declare
     for number, row in rows:
         if len(row) != columns:
             cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
-            raise InputError(
-                f"{path}, line {number}: {len(row)} numbers, expected {columns} (one per channel){cut}"
-            )
+            raise InputError(f"{path}, line {number}: {len(row)} numbers, expected {columns} (one per channel){cut}")
     _check_count(path, len(rows), declared)
     return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
 

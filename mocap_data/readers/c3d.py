@@ -1,7 +1,7 @@
 """C3D: positions of markers, the format of optical motion capture systems. Read through ezc3d (the extra `c3d`).
 
-ezc3d crashes or hangs on some damaged files, so the file's structure is checked here first, and ezc3d runs in a process of its
-own. Only the points are read; analog channels, force plates and events are left alone.
+ezc3d crashes or hangs on some damaged files, so the file's structure is checked here first, and ezc3d runs in a process
+of its own. Only the points are read; analog channels, force plates and events are left alone.
 """
 
 from __future__ import annotations
@@ -87,13 +87,15 @@ def read_c3d(
     """The labelled markers of a C3D file, gaps filled.
 
     names: the markers to take, in this order; left out, all but unlabelled ones ("*12").
-    max_gap_s: the longest time for which a marker may be missing; such gaps are filled by a cubic spline through the marker's
-        other samples. Frames at the start and the end in which a marker is missing are left out, up to half of the recording.
+    max_gap_s: the longest time for which a marker may be missing; such gaps are filled by a cubic spline through the
+      marker's
+        other samples. Frames at the start and the end in which a marker is missing are left out, up to half of the
+        recording.
     rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's name.
     up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
 
-    Raises InputError naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit, a
-    marker that is missing for longer (with its frames).
+    Raises InputError naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
+    a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     header = _header(path, content(path))
@@ -102,9 +104,13 @@ def read_c3d(
         raise MissingOptions(f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=", ("rate_hz",))
     unit: float | str = header.units if scale is None else scale
     if scale is None and header.units.lower() not in UNITS:
-        raise MissingOptions(f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=", ("scale",))
+        raise MissingOptions(
+            f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=", ("scale",)
+        )
     labels = _labels(header)
-    chosen = [label for label in labels if not label.startswith("*")] if names is None else [str(entry) for entry in names]
+    chosen = (
+        [label for label in labels if not label.startswith("*")] if names is None else [str(entry) for entry in names]
+    )
     for label in chosen:
         if label not in labels:
             raise unknown(f"marker (in {path})", label, labels)
@@ -132,9 +138,9 @@ def read_c3d(
 def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames: int, what: object) -> Array:
     """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
 
-    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all of the marker's known
-    samples (a line where there are fewer than four). Frames before the last marker appears and after the first disappears are
-    left out, up to half of all.
+    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all of the marker's
+    known samples (a line where there are fewer than four). Frames before the last marker appears and after the first
+    disappears are left out, up to half of all.
 
     Raises InputError naming the marker and its frames (of the recording, from 0) where that is not enough.
     """
@@ -225,7 +231,9 @@ def _header(path: Path, data: bytes) -> _Header:
     if points == 0:
         raise InputError(f"{path} holds no points")
     if parameters.integer("USED", points) != points:
-        raise InputError(f"{path}: its header declares {points} points, POINT:USED {parameters.integer('USED', points)}")
+        raise InputError(
+            f"{path}: its header declares {points} points, POINT:USED {parameters.integer('USED', points)}"
+        )
     frames = last - first + 1
     if last == 0xFFFF or frames < 1:  # more than the header can count
         frames = parameters.frames(first)
@@ -295,7 +303,8 @@ class _Parameters:
         return int(value) if math.isfinite(value) else -1
 
     def frames(self, first: int) -> int:
-        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words, low one first) or POINT:FRAMES; 0 where neither is there."""
+        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words, low one first) or POINT:FRAMES; 0 where neither is
+        there."""
         end = self.values.get(("TRIAL", "ACTUAL_END_FIELD"))
         if end is not None and end.kind == 2 and len(end.data) >= 4:
             start = self.values.get(("TRIAL", "ACTUAL_START_FIELD"))

@@ -5,8 +5,8 @@
                              body_positions 3 B [m], body_quaternions 4 B (every body but the root, B = 30, in the
                              order of the walker's model), and velocities and more, which nobody here needs
 
-World Z up. Read with h5py by this layout; only the arrays that are asked for are touched. The file itself (cmu_2020, 477
-MB) is downloaded with `npmp data fetch cmu-h5`.
+World Z up. Read with h5py by this layout; only the arrays that are asked for are touched. The file itself (cmu_2020,
+477 MB) is downloaded with `npmp data fetch cmu-h5`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def _leg(side: str) -> tuple[str, ...]:
 
 def _arm(side: str) -> tuple[str, ...]:
     joints = (*(("clavicle", "zy"), ("humerus", "zyx"), ("radius", "x"), ("wrist", "y"), ("hand", "zx")),)
-    return tuple(name for body, axes in (*joints, ("fingers", "x"), ("thumb", "zx")) for name in _axes(side + body, axes))
+    return tuple(
+        name for body, axes in (*joints, ("fingers", "x"), ("thumb", "zx")) for name in _axes(side + body, axes)
+    )
 
 
 # The 56 hinges in the file's order, BODYrAXIS, e.g. "lfemurrz".
@@ -262,7 +264,8 @@ def _walker(group: Any) -> h5py.Group | None:
 
 
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
-    """The clip to read. Raises InputError for one that there is not, MissingOptions where several are to choose from."""
+    """The clip to read. Raises InputError for one that there is not, MissingOptions where several are to choose
+    from."""
     if clip is not None:
         if str(clip) in file:
             return str(clip)
@@ -285,7 +288,9 @@ def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
     try:
         group = file[name]
         walker = _walker(group)
-        attributes = {key: float(np.asarray(group.attrs[key]).reshape(())) for key in ("dt", "num_steps") if key in group.attrs}
+        attributes = {
+            key: float(np.asarray(group.attrs[key]).reshape(())) for key in ("dt", "num_steps") if key in group.attrs
+        }
     except (*_DAMAGED, TypeError) as error:
         raise InputError(f"{path}, clip {name!r}: damaged ({shown(str(error))})") from None
     if walker is None:

@@ -14,8 +14,8 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 
-# What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million coordinates, and a text
-# of that size 100 MB; beyond these limits a file is damaged, made to harm, or better cut first.
+# What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million coordinates, and a
+# text of that size 100 MB; beyond these limits a file is damaged, made to harm, or better cut first.
 MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000  # joints of a hierarchy, bones, markers
 MAX_COORDINATES = 100_000_000  # frames x keypoints x 3: 0.8 GB
@@ -213,8 +213,8 @@ def shown(text: bytes | str) -> str:
 def whole_rate(frame_time: float, digits: int = 15) -> float:
     """Frames per second: the whole number that the frame time [s], printed with so many decimals, stands for.
 
-    Where no whole number is that near (one unit of the last decimal, and at most 0.2 %), 1 / frame_time; infinite for a time
-    so short that this is.
+    Where no whole number is that near (one unit of the last decimal, and at most 0.2 %), 1 / frame_time; infinite for a
+    time so short that this is.
     """
     if not math.isfinite(1.0 / frame_time):
         return math.inf
@@ -241,9 +241,11 @@ _IS_NEWLINE[list(b"\r\n")] = True
 
 
 def fast_table(text: bytes, columns: int) -> Array | None:
-    """Lines of `columns` numbers between white space as (T, columns), blank lines skipped; None where it is not just that.
+    """Lines of `columns` numbers between white space as (T, columns), blank lines skipped; None where it is not just
+    that.
 
-    For the good case only, ten times as fast as looking at each word: who gets None looks closer and says what is wrong.
+    For the good case only, ten times as fast as looking at each word: who gets None looks closer and says what is
+      wrong.
     """
     counts = words_per_line(text)
     filled = counts[counts > 0]

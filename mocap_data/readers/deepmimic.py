@@ -1,8 +1,8 @@
 """DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations, 30 or 60 frames a second.
 
-A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the character file's order: four
-numbers (a quaternion) for a spherical joint, one (an angle [rad] about the joint's z axis) for a revolute one, none for a fixed
-one. Quaternions are (w, x, y, z); Y is up, and the characters face along X.
+A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the character file's
+order: four numbers (a quaternion) for a spherical joint, one (an angle [rad] about the joint's z axis) for a revolute
+one, none for a fixed one. Quaternions are (w, x, y, z); Y is up, and the characters face along X.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ HUMANOID = (
     Joint("left_elbow", 12, (0.0, -0.274788, 0.0), "revolute"),
     Joint("left_wrist", 13, (0.0, -0.258947, 0.0), "fixed"),
 )
-# Points of its bodies that a recording of a person would have: the middle of the head's ball, and the soles' ends at the floor
-# (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225) in the ankle's frame).
+# Points of its bodies that a recording of a person would have: the middle of the head's ball, and the soles' ends at
+# the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225) in the ankle's frame).
 HUMANOID_POINTS = (
     Joint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     Joint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
@@ -88,14 +88,15 @@ def read_deepmimic(
 ) -> Clip:
     """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
 
-    character: the character file. Left out, a motion of 44 numbers is the published humanoid's (with its head, toes and heels
+    character: the character file. Left out, a motion of 44 numbers is the published humanoid's (with its head, toes and
+      heels
         as further keypoints); for others KIND_character.txt or KIND.txt beside KIND_*.txt, e.g. dog3d_character.txt.
     cycles: how often to play it; each cycle goes on where the one before ended, in place and heading.
     rate_hz: in place of the frames' own durations, which must be alike.
     scale: metres per unit, or the unit's name. up: the upward axis; see `to_world`.
 
-    Raises InputError naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a value
-    that is not finite, no character.
+    Raises InputError naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
+    value that is not finite, no character.
     """
     path = Path(path)
     frames = _frames(path, load_json(path))
@@ -189,7 +190,9 @@ def load_json(path: Path) -> Any:
     """What a JSON file holds. Raises InputError, naming the file, for one too large, too deep, or no JSON."""
     data = content(path)
     if len(data) > MAX_JSON_BYTES:
-        raise InputError(f"{path} has {len(data) >> 20} MB, more than the {MAX_JSON_BYTES >> 20} MB of JSON that are read")
+        raise InputError(
+            f"{path} has {len(data) >> 20} MB, more than the {MAX_JSON_BYTES >> 20} MB of JSON that are read"
+        )
     if not data.strip():
         raise InputError(f"{path} is empty, expected JSON")
     try:
@@ -229,7 +232,9 @@ def _frames(path: Path, document: Any) -> Array:
             "npmp inspect shows it"
         )
     if size < 8:
-        raise InputError(f"{path}: a frame has {size} numbers, expected at least 8 (duration, root position and quaternion)")
+        raise InputError(
+            f"{path}: a frame has {size} numbers, expected at least 8 (duration, root position and quaternion)"
+        )
     try:
         frames = np.array(rows, dtype=np.float64)
     except OverflowError:  # a whole number of more than 308 digits
@@ -270,7 +275,9 @@ def _rate(path: Path, durations: Array) -> float:
     uneven = np.abs(used - middle) > 0.01 * middle
     if uneven.any():
         i = int(np.argmax(uneven))
-        raise InputError(f"{path}: frame {i} lasts {used[i]:g} s, most last {middle:g} s; give rate_hz= to play them evenly")
+        raise InputError(
+            f"{path}: frame {i} lasts {used[i]:g} s, most last {middle:g} s; give rate_hz= to play them evenly"
+        )
     return whole_rate(middle, digits=5)
 
 
@@ -316,7 +323,9 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> Joint:
     if not -1 <= parent < i:
         raise InputError(f"{path}: joint {shown(name)} has the parent {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
-        raise InputError(f"{path}: joint {shown(name)} is turned against its parent (AttachTheta), which is not supported")
+        raise InputError(
+            f"{path}: joint {shown(name)} is turned against its parent (AttachTheta), which is not supported"
+        )
     # The root's own offset places the character in its world, the frames do so here.
     offset = tuple(0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite(offset).all():

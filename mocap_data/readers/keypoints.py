@@ -60,10 +60,11 @@ def read_csv(
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
-    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing) for every keypoint, maybe
-    after a column "time" [s], which gives the rate, or "frame".
+    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing) for every keypoint,
+    maybe after a column "time" [s], which gives the rate, or "frame".
 
-    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns without names is taken as
+    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns without names is
+      taken as
         the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
     scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
 
@@ -123,8 +124,8 @@ _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IG
 def _names_row(path: Path, data: bytes) -> tuple[list[str], str | None, bytes, int] | None:
     """The row of names that a file may begin with; None where it begins with something else.
 
-    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows the row, and how many lines
-    come before that.
+    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows the row, and how many
+    lines come before that.
     """
     found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
     if found is None or not_text(path, data):
@@ -242,9 +243,7 @@ def read_npz(
             raise InputError(message)
         raise MissingOptions(message, tuple("rate_hz" if key == "fps" else key for key in missing))
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
-        raise InputError(
-            f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)"
-        )
+        raise InputError(f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)")
     if names is None:
         if arrays["names"].ndim != 1 or arrays["names"].dtype.kind not in "US":
             raise InputError(f"{path}: names must be a list of texts, is {arrays['names'].dtype}")

@@ -1,4 +1,5 @@
-"""One robot as a `dm_env.Environment`, for the tools of that ecosystem: dm_control's viewer, its wrappers and recorders."""
+"""One robot as a `dm_env.Environment`, for the tools of that ecosystem: dm_control's viewer, its wrappers and
+recorders."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from npmp.sim import BatchSim, flat_scene
 class DmControlAdapter(dm_env.Environment):
     """An environment of one robot behind dm_env's interface.
 
-    Observations are the parts of the robot's proprioception by name, and the task's: `context` (the encoder's features) in
-    imitation, `command` in walking. Actions are joint targets minus the home pose [rad], without bounds. A failure ends an
-    episode with discount 0, the end of the clip or of the time with discount 1.
+    Observations are the parts of the robot's proprioception by name, and the task's: `context` (the encoder's features)
+    in imitation, `command` in walking. Actions are joint targets minus the home pose [rad], without bounds. A failure
+    ends an episode with discount 0, the end of the clip or of the time with discount 1.
 
-    `physics` mirrors the simulation for `dm_control.viewer.launch(adapter, policy)` and for `physics.render`: its positions and
-    velocities are the simulation's, its model has the robot's looks as well. It is not stepped itself; forces
-    that a viewer's user applies to its bodies (`xfrc_applied`) act on the simulation.
+    `physics` mirrors the simulation for `dm_control.viewer.launch(adapter, policy)` and for `physics.render`: its
+    positions and velocities are the simulation's, its model has the robot's looks as well. It is not stepped itself;
+    forces that a viewer's user applies to its bodies (`xfrc_applied`) act on the simulation.
     """
 
     def __init__(self, env: ImitationEnv | WalkingEnv, *, horizon: int = 5):
@@ -46,9 +47,7 @@ class DmControlAdapter(dm_env.Environment):
             raise InputError('dm_env\'s physics mirrors MuJoCo\'s on the CPU: expected sim="batch", device="cpu"')
         self._env = env
         self._layout = proprioception_layout(env.num_actions)
-        self._features = (
-            ReferenceFeatures(env.robot, env.reference, horizon) if isinstance(env, ImitationEnv) else None
-        )
+        self._features = ReferenceFeatures(env.robot, env.reference, horizon) if isinstance(env, ImitationEnv) else None
         self._time = env.sim.batch.bind("time")
         self._forces = env.sim.batch.bind("xfrc_applied")
         self._physics = Physics.from_model(MjModel(flat_scene(env.robot, visuals=True)))
@@ -67,9 +66,7 @@ class DmControlAdapter(dm_env.Environment):
     def action_spec(self) -> specs.BoundedArray:
         """Joint targets minus home pose (nu,) [rad]."""
         shape = (self._env.num_actions,)
-        return specs.BoundedArray(
-            shape, np.float32, -np.inf, np.inf, name="\t".join(self._env.robot.joint_names)
-        )
+        return specs.BoundedArray(shape, np.float32, -np.inf, np.inf, name="\t".join(self._env.robot.joint_names))
 
     def observation_spec(self) -> OrderedDict[str, specs.Array]:
         """Names and shapes of the observations, all float32."""
@@ -111,9 +108,7 @@ class DmControlAdapter(dm_env.Environment):
     def _observation(self) -> OrderedDict[str, np.ndarray]:
         env = self._env
         parts = proprioception(env.state, env.home)[0].split([width for _, width in self._layout])
-        observation = OrderedDict(
-            (name, _array(part)) for (name, _), part in zip(self._layout, parts, strict=True)
-        )
+        observation = OrderedDict((name, _array(part)) for (name, _), part in zip(self._layout, parts, strict=True))
         if isinstance(env, ImitationEnv):
             assert self._features is not None
             observation["context"] = _array(

@@ -1,4 +1,5 @@
-"""What policies and models see, as functions of (state, reference, frame): the same code for the simulator and for imagination.
+"""What policies and models see, as functions of (state, reference, frame): the same code for the simulator and for
+imagination.
 
 Two views of the robot:
 
@@ -32,8 +33,8 @@ def proprioception_layout(num_joints: int) -> list[tuple[str, int]]:
 def proprioception(state: RobotState, home: Tensor) -> Tensor:
     """What the robot senses: (..., 2 nu + 9), in the order of `proprioception_layout`.
 
-    Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer [g]; the world's vertical in the
-    root frame, from which roll and pitch follow. home (nu,) [rad].
+    Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer [g]; the world's
+    vertical in the root frame, from which roll and pitch follow. home (nu,) [rad].
     """
     return torch.cat(
         (
@@ -48,7 +49,8 @@ def proprioception(state: RobotState, home: Tensor) -> Tensor:
 
 
 def true_state(state: RobotState, home: Tensor) -> Tensor:
-    """The full state but for horizontal position and heading, on which flat-ground physics does not depend: (..., 13 + 3 nu)."""
+    """The full state but for horizontal position and heading, on which flat-ground physics does not depend: (..., 13 +
+    3 nu)."""
     return torch.cat(
         (
             state.root_pos[..., 2:],
@@ -67,9 +69,9 @@ def true_state(state: RobotState, home: Tensor) -> Tensor:
 class ReferenceFeatures(nn.Module):
     """The next frames of the reference, relative to the robot's current pose (robot-NPMP: context x_t, 5 frames).
 
-    Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root [m]; the first two columns of
-    the root's orientation; its linear and angular velocity; reference joint angles minus the robot's [rad]. With these the poses
-    of the other bodies are given. Frames beyond the end of a clip repeat its last frame.
+    Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root [m]; the first two
+    columns of the root's orientation; its linear and angular velocity; reference joint angles minus the robot's [rad].
+    With these the poses of the other bodies are given. Frames beyond the end of a clip repeat its last frame.
     """
 
     _vectors: Tensor
@@ -111,7 +113,8 @@ class ReferenceFeatures(nn.Module):
         return torch.cat((local.flatten(1), angles.flatten(1)), -1)
 
     def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
-        """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's last frame -> (n, size)."""
+        """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's last frame -> (n,
+        size)."""
         return self.relative(state, *self.coming(frame, last_frame))
 
 
@@ -127,8 +130,11 @@ def context_size(robot: Robot, horizon: int) -> int:
     return horizon * (3 * (points + 4) + nu) + 13 + 3 * nu
 
 
-def encoder_context(features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor) -> Tensor:
-    """What the encoder sees: the coming reference relative to the robot, and the robot's true state. (n, context_size)."""
+def encoder_context(
+    features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor
+) -> Tensor:
+    """What the encoder sees: the coming reference relative to the robot, and the robot's true state. (n,
+    context_size)."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)
 
 
@@ -144,8 +150,8 @@ class Normalizer(nn.Module):
         self.register_buffer("std", torch.ones(size))
 
     def fit(self, samples: Tensor, floor: float | Tensor) -> None:
-        """Take mean and standard deviation from samples (N, size); no deviation below `floor`, which keeps channels that hardly
-        vary in the samples from being blown up when they do."""
+        """Take mean and standard deviation from samples (N, size); no deviation below `floor`, which keeps channels
+        that hardly vary in the samples from being blown up when they do."""
         self.mean.copy_(samples.mean(0))
         self.std.copy_(torch.maximum(samples.std(0), torch.as_tensor(floor, dtype=samples.dtype)))
 

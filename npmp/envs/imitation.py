@@ -50,8 +50,8 @@ class EnvStep(NamedTuple):
 class ImitationEnv(PlantEnv):
     """Robots on flat ground, tracking reference motions.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
-    The caller resets finished robots: `step`, look at the result, then `reset(done)`.
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home +
+    action. The caller resets finished robots: `step`, look at the result, then `reset(done)`.
     """
 
     objectives = rew.REWARD_TERMS
@@ -121,9 +121,9 @@ class ImitationEnv(PlantEnv):
     def rejoin(self, mask: Tensor) -> None:
         """Let robots track from another random frame on, in the posture they are in.
 
-        They are moved and turned in the horizontal plane onto the new frame, which flat-ground physics does not notice. Tracking
-        from a posture that is not the reference's is how recovery is learned (ControlVAE switches targets likewise).
-        mask (n,) bool.
+        They are moved and turned in the horizontal plane onto the new frame, which flat-ground physics does not notice.
+        Tracking from a posture that is not the reference's is how recovery is learned (ControlVAE switches targets
+        likewise). mask (n,) bool.
         """
         ids = torch.nonzero(mask).squeeze(-1)
         if len(ids) == 0:
@@ -156,7 +156,8 @@ class ImitationEnv(PlantEnv):
 
         Args:
           action: (n, nu) joint targets minus home pose [rad].
-          free: (n,) bool, robots that do not track now: they fail when they fall, not by eq. 2, and have no end of clip.
+          free: (n,) bool, robots that do not track now: they fail when they fall, not by eq. 2, and have no end of
+            clip.
         """
         setpoint = self.plant.step(action, self.generator)
         self.plant.note_broken(self.whereabouts)

@@ -1,7 +1,7 @@
 """Forward kinematics of a robot in torch: the same poses as MuJoCo's, for thousands of robots and with gradients.
 
-Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched product, so that the cost is
-the tree's depth (five for a quadruped), not its number of bodies.
+Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched product, so that the
+cost is the tree's depth (five for a quadruped), not its number of bodies.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Kinematics(nn.Module):
             plain = len(above) == 1 or np.array_equal(choice, np.arange(len(above)))
             self.register_buffer(f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False)
         still, sine, versine, joint = _local_transforms(model, sequence[1:])
-        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each output has its rows ...
+        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each output has its rows
+        # ...
         source = np.arange(12 * nbody).reshape(nbody, 3, 4)[np.argsort(sequence)]
         rows = np.concatenate([source[..., :3].ravel(), source[..., 3].ravel()])
         # ... and how much of each is in the centre of mass: body b's is at its position + rotation @ ipos
@@ -118,7 +119,8 @@ def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
 
 
 def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine + (1 - cos(q)) versine.
+    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine + (1 - cos(q))
+    versine.
 
     That is Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the
     body's fixed rotation F and position p in its parent.

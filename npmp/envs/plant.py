@@ -1,7 +1,7 @@
 """The robots of an environment as a policy meets them: physics, drives, pushes and senses, before any task.
 
-Tasks say where robots are placed, what is asked of them and when an episode ends; everything between an action and the next
-observation is here, so that it is the same in imitation and reuse.
+Tasks say where robots are placed, what is asked of them and when an episode ends; everything between an action and the
+next observation is here, so that it is the same in imitation and reuse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig,
 
 HOLDS = ("zero_order", "first_order")
 
-# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations do not.
+# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations
+# do not.
 _TOO_FAST = 1e3
 _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
 
@@ -33,7 +34,9 @@ _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and librar
 class PlantConfig:
     """What stands between action and observation; by default an ideal robot. Raises ValueError for an unknown hold."""
 
-    hold: str = "zero_order"  # of setpoints; first_order: linear from the last setpoint to the new one over a control period
+    hold: str = (
+        "zero_order"  # of setpoints; first_order: linear from the last setpoint to the new one over a control period
+    )
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
@@ -46,8 +49,8 @@ class PlantConfig:
 class Plant:
     """Simulated robots and their exact state; what they sense; what of their physics was drawn.
 
-    Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by `joint_offset` senses them shifted, and
-    drives its joints to what it was told minus that.
+    Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by `joint_offset` senses them
+    shifted, and drives its joints to what it was told minus that.
     """
 
     def __init__(
@@ -77,7 +80,9 @@ class Plant:
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home), device=self.device))
         self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
-        self.broken = torch.zeros(num_envs, dtype=torch.bool, device=self.device)  # whose simulation broke down in the last step
+        self.broken = torch.zeros(
+            num_envs, dtype=torch.bool, device=self.device
+        )  # whose simulation broke down in the last step
         self.lost = 0  # simulations noted as broken since `forget_breakdowns`
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)  # what was known of the latest of them
         self._everyone = torch.arange(num_envs, device=self.device)
@@ -89,14 +94,18 @@ class Plant:
 
     @property
     def physics(self) -> Tensor:
-        """What the simulator alone knows of each robot: the draws of its physics and the present push, each about in [-1, 1].
+        """What the simulator alone knows of each robot: the draws of its physics and the present push, each about in
+        [-1, 1].
 
-        The push is given forwards and to the left of the robot, as networks that see no heading could not use it otherwise.
+        The push is given forwards and to the left of the robot, as networks that see no heading could not use it
+        otherwise.
         """
         if self.config.pushes.force == 0:
             return self.randomizer.unit
         turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
-        return torch.cat((self.randomizer.unit, geometry.to_local(turned, self.pusher.force) / self.config.pushes.force), -1)
+        return torch.cat(
+            (self.randomizer.unit, geometry.to_local(turned, self.pusher.force) / self.config.pushes.force), -1
+        )
 
     def without_push(self, physics: Tensor) -> Tensor:
         """`physics` (..., P) as it is when nobody pushes."""
@@ -134,8 +143,8 @@ class Plant:
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
         """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is `state`.
 
-        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers that are none. Such a robot
-        must be placed anew.
+        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers that are none. Such a
+        robot must be placed anew.
         """
         before, setpoint = self.state, self.setpoint(action)
         self.sim.step(setpoint, before.setpoint if self.config.hold == "first_order" else None)
@@ -233,7 +242,8 @@ class PlantEnv:
         return len(self.home)
 
     def observe(self) -> Tensor:
-        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay anew."""
+        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay
+        anew."""
         return self.plant.observe(self.generator)
 
     def fallen(self, state: RobotState) -> Tensor:

@@ -42,8 +42,8 @@ class Reference:
     def __init__(self, robot: Robot, motions: MotionSet, device: torch.device | str = "cpu"):
         """device: where the table is.
 
-        Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control rate,
-        or when no clip has a sampling weight above 0.
+        Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control
+        rate, or when no clip has a sampling weight above 0.
         """
         if not motions.motions:
             raise InputError("the dataset holds no clips")
@@ -119,7 +119,8 @@ class Reference:
         return self.start[clip] + self.length[clip] - 1
 
     def state(self, frame: Tensor) -> RobotState:
-        """The state of a robot that has tracked the reference exactly up to a frame; its last setpoint is its joint position."""
+        """The state of a robot that has tracked the reference exactly up to a frame; its last setpoint is its joint
+        position."""
         return self.tracked(self.at(frame))
 
     def tracked(self, f: ReferenceFrames) -> RobotState:

@@ -15,14 +15,15 @@ _REMEMBERED = 256_000  # visits: a thousand steps of 256 robots
 class StartSampler:
     """Start frames, partly uniform, partly in proportion to how badly their surroundings are tracked.
 
-    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as often as one of weight 1.
-    The clips are cut into segments of about half a second. Every segment keeps a running failure rate: failures per
-    visited control step. Frames too close to the end of a clip to be worth an episode are never drawn.
+    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as often as one of
+    weight 1. The clips are cut into segments of about half a second. Every segment keeps a running failure rate:
+    failures per visited control step. Frames too close to the end of a clip to be worth an episode are never drawn.
     """
 
     def __init__(self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5):
         """Args:
-        tail: frames at the end of a clip where no episode starts; at least its last one, after which nothing is left to track.
+        tail: frames at the end of a clip where no episode starts; at least its last one, after which nothing is left to
+          track.
         segment: frames per segment.
         uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the failure weighting off.
         """
@@ -37,21 +38,27 @@ class StartSampler:
             allowed[start : start + max(1, length - max(1, tail))] = True
             count += int(local[-1]) + 1
         self._segment_of_frame = segment_of_frame.to(device)
-        self._clip_of_frame = torch.repeat_interleave(torch.arange(len(reference.length), device=device), reference.length)
+        self._clip_of_frame = torch.repeat_interleave(
+            torch.arange(len(reference.length), device=device), reference.length
+        )
         self._frames = torch.nonzero(allowed).squeeze(-1).to(device)
         weight = reference.weight[self._clip_of_frame[self._frames]]
         self._even = bool((weight == weight[0]).all())  # then draws are whole numbers, the cheaper way
         self._cumulative = weight.cumsum(0)
-        # of every segment, which is within one clip: its allowed frames, which follow one another, and their weight in all
+        # of every segment, which is within one clip: its allowed frames, which follow one another, and their weight in
+        # all
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
         self._first = self._frames[(self._allowed.cumsum(0) - self._allowed).clamp(max=len(self._frames) - 1)]
-        self._mass = torch.zeros(count, dtype=torch.float64, device=device).index_add_(0, owner, weight.double()).float()
+        self._mass = (
+            torch.zeros(count, dtype=torch.float64, device=device).index_add_(0, owner, weight.double()).float()
+        )
         self._failures = torch.zeros(count, device=device)
         self._visits = torch.zeros(count, device=device)
 
     def record(self, frame: Tensor, failed: Tensor) -> None:
-        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some 256,000 visits."""
+        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some 256,000
+        visits."""
         kept = math.exp(-len(frame) / _REMEMBERED)
         self._failures *= kept
         self._visits *= kept

@@ -1,7 +1,8 @@
-"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise (robot-NPMP, imitation task).
+"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise (robot-NPMP, imitation
+task).
 
-The same functions serve the simulator and imagination, which both know states at control steps only: a delay reads between two
-of them, linearly. Setpoints are the robot's own and known exactly, so neither delay nor noise touches them.
+The same functions serve the simulator and imagination, which both know states at control steps only: a delay reads
+between two of them, linearly. Setpoints are the robot's own and known exactly, so neither delay nor noise touches them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from npmp.envs.state import GRAVITY, RobotState
 class SensorConfig:
     """Noise and delay of the decoder's observations; by default none. Raises ValueError for values out of range.
 
-    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and shared by
-    all sensors.
+    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and
+    shared by all sensors.
     """
 
     delay_s: tuple[float, float] = (0.0, 0.0)  # [s]
@@ -82,8 +83,8 @@ class Sensing:
     def exact(self, state: RobotState, joint_offset: Tensor | None = None) -> Tensor:
         """What perfect but wrongly calibrated sensors read now: (n, o).
 
-        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded was, in the encoders' terms,
-        the true setpoint plus this.
+        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded was, in the encoders'
+        terms, the true setpoint plus this.
         """
         if joint_offset is not None:
             state = state._replace(joint_pos=state.joint_pos + joint_offset, setpoint=state.setpoint + joint_offset)

@@ -1,8 +1,8 @@
 """The robot's state as the learner sees it, and its exact kinematics over one control step.
 
-Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then integrating them is an identity,
-and a learned model of the simulator has to predict velocities only. `differentiate` and `integrate` are inverses of each other;
-the real environment uses both, imagination the second.
+Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then integrating them is an
+identity, and a learned model of the simulator has to predict velocities only. `differentiate` and `integrate` are
+inverses of each other; the real environment uses both, imagination the second.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def _successor(
     up = state.root_rot[..., 2, :]  # the world's vertical in the old root frame
     accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
     root_pos, root_rot, joint_pos = pose
-    root_vel, accel = (torch.stack((velocity.root_vel, accel), -2) @ turn).unbind(-2)  # rows times turn: into the new frame
+    root_vel, accel = (torch.stack((velocity.root_vel, accel), -2) @ turn).unbind(
+        -2
+    )  # rows times turn: into the new frame
     return RobotState(
         root_pos=root_pos,
         root_rot=root_rot,
@@ -124,6 +126,7 @@ def _successor(
 
 
 def pose_from_qpos(qpos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7 + nu), as float32."""
+    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7 + nu), as
+    float32."""
     qpos = qpos.to(torch.float32)
     return qpos[..., :3], geometry.matrix_from_quat(qpos[..., 3:7]), qpos[..., 7:]

@@ -28,11 +28,12 @@ R = TypeVar("R")
 def serial_if_small(
     worth_it: int = _WORTH_IT,
 ) -> Callable[[Callable[Concatenate[Env, P], R]], Callable[Concatenate[Env, P], R]]:
-    """Decorates an environment's method: torch runs on the calling thread alone where the robots are fewer than `worth_it`.
+    """Decorates an environment's method: torch runs on the calling thread alone where the robots are fewer than
+    `worth_it`.
 
-    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out. Off the main
-    thread it stays as it is: beside a learner at work (algo.overlap), a change would reach the learner's sums at a moment that
-    the clock decides, and with it their last bits.
+    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out. Off
+    the main thread it stays as it is: beside a learner at work (algo.overlap), a change would reach the learner's sums
+    at a moment that the clock decides, and with it their last bits.
     """
 
     def decorate(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:

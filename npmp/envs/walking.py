@@ -1,8 +1,8 @@
 """Walking on flat ground by velocity command (robot-NPMP, reuse tasks, eq. 16): many robots, each with its own command.
 
-A command is (forward velocity [m/s], lateral velocity [m/s, left positive], yaw rate [rad/s]) in the robot's heading frame: its
-horizontal axes turned to where the root's x axis points. Velocity, reward, command process and tilt are pure functions,
-for the simulated and for the imagined robot alike.
+A command is (forward velocity [m/s], lateral velocity [m/s, left positive], yaw rate [rad/s]) in the robot's heading
+frame: its horizontal axes turned to where the root's x axis points. Velocity, reward, command process and tilt are pure
+functions, for the simulated and for the imagined robot alike.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ class WalkingConfig:
     """The walking task's settings. Raises: ValueError for values out of range."""
 
     phi: float = 0.5  # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
-    # (low, high) of forward, lateral and yaw velocity; should cover 99 % of the imitation set (`command_range_from_motions`)
+    # (low, high) of forward, lateral and yaw velocity; should cover 99 % of the imitation set
+    # (`command_range_from_motions`)
     command_range: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
     command_period_s: float = 3.0  # between changes of the command
     command_change: float = 0.5  # w: chance of a component to change then
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)  # b: chance of a new component not to be zero
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
-    reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else the home pose
+    reference_starts: float = (
+        0.5  # share of episodes that start on the reference, where there is one; else the home pose
+    )
     plant: PlantConfig = field(default_factory=PlantConfig)
     num_threads: int = 0  # of the physics; 0: all cores
 
@@ -52,7 +55,9 @@ class WalkingConfig:
         object.__setattr__(self, "command_range", pairs)  # lists as they come from a file become tuples
         object.__setattr__(self, "command_nonzero", tuple(float(b) for b in self.command_nonzero))
         if len(pairs) != 3 or not all(math.isfinite(low) and low <= high < math.inf for low, high in pairs):
-            raise ValueError(f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {self.command_range}")
+            raise ValueError(
+                f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {self.command_range}"
+            )
         shares = (self.command_change, *self.command_nonzero, self.reference_starts)
         if len(self.command_nonzero) != 3 or not all(0.0 <= share <= 1.0 for share in shares):
             raise ValueError(
@@ -63,7 +68,8 @@ class WalkingConfig:
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
 
-# --- the task as pure functions -----------------------------------------------------------------------------------------------
+# --- the task as pure functions
+# -----------------------------------------------------------------------------------------------
 
 
 def heading_velocity(state: RobotState) -> Tensor:
@@ -97,8 +103,8 @@ def tilted(state: RobotState, limit_deg: float) -> Tensor:
 def changed_command(command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_range: CommandRange) -> Tensor:
     """The command process, x <- x - w (x - y z), per component.
 
-    Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions that only walk forward has no
-    standing still to ask for.
+    Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions that only walk
+    forward has no standing still to ask for.
 
     Args:
       command: (..., 3) x.
@@ -109,7 +115,9 @@ def changed_command(command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_ra
     return torch.where(w, torch.where(z, y, nearest_zero), command)
 
 
-def draw_command(command: Tensor, config: WalkingConfig, generator: torch.Generator, *, change: float | None = None) -> Tensor:
+def draw_command(
+    command: Tensor, config: WalkingConfig, generator: torch.Generator, *, change: float | None = None
+) -> Tensor:
     """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's start."""
     bounds = torch.tensor(config.command_range, device=command.device)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
@@ -137,8 +145,8 @@ def command_schedule(config: WalkingConfig, num_envs: int, steps: int, dt: float
 def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, window_s: float = 0.5) -> CommandRange:
     """Ranges that cover a share of the velocities in a motion set, in the heading frame: (3, 2) as nested tuples.
 
-    Velocities are averaged over `window_s`, about a stride: within a stride a walking body sways, and nobody can be asked to
-    sway on command.
+    Velocities are averaged over `window_s`, about a stride: within a stride a walking body sways, and nobody can be
+    asked to sway on command.
 
     Raises: InputError for an empty set.
     """
@@ -152,11 +160,14 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
         window = min(max(1, round(window_s * m.rate_hz)), len(velocity))
         found.append(velocity.unfold(0, window, 1).mean(-1))
     tail = (1.0 - coverage) / 2
-    low, high = torch.quantile(torch.cat(found).double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0).tolist()
+    low, high = torch.quantile(
+        torch.cat(found).double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0
+    ).tolist()
     return (low[0], high[0]), (low[1], high[1]), (low[2], high[2])
 
 
-# --- the environment ----------------------------------------------------------------------------------------------------------
+# --- the environment
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _Starts(NamedTuple):
@@ -170,13 +181,13 @@ class _Starts(NamedTuple):
 class WalkingEnv(PlantEnv):
     """Robots on flat ground, each asked to move at a velocity.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action.
-    The caller resets finished robots: `step`, look at the result, then `reset(done)`. A step is judged by the command in force
-    before it, `command` (n, 3); where a change is due it comes after, so that `state` and `command` are what the next decision
-    sees.
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home +
+    action. The caller resets finished robots: `step`, look at the result, then `reset(done)`. A step is judged by the
+    command in force before it, `command` (n, 3); where a change is due it comes after, so that `state` and `command`
+    are what the next decision sees.
 
-    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on self-collision,
-    which is not seen here: the robot's geoms collide with the floor only.
+    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on
+    self-collision, which is not seen here: the robot's geoms collide with the floor only.
     """
 
     objectives = ("velocity",)
@@ -196,7 +207,8 @@ class WalkingEnv(PlantEnv):
 
         Args:
           motions: reference motions to start from; without them every episode starts from the home pose.
-          sim: "batch" or "warp" (`npmp.sim.make_simulator`). The same seed gives the same bits with "batch" on the CPU only.
+          sim: "batch" or "warp" (`npmp.sim.make_simulator`). The same seed gives the same bits with "batch" on the CPU
+            only.
           device: where all tensors are, those that go in included.
 
         Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
@@ -213,7 +225,9 @@ class WalkingEnv(PlantEnv):
         self._episode_steps = max(1, round(self.config.episode_s / self.dt))
         self._command_steps = max(1, round(self.config.command_period_s / self.dt))
         self.command = torch.zeros(num_envs, 3, device=self.device)
-        self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)  # control steps since the episode's start
+        self.age = torch.zeros(
+            num_envs, dtype=torch.long, device=self.device
+        )  # control steps since the episode's start
         self.command_left = torch.zeros_like(self.age)  # control steps to the next change of the command
         self.reset()
         self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator, device=self.device)
@@ -300,9 +314,7 @@ def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:
     pos, rot, joints = pose_from_qpos(qpos)
     still, gravity = torch.zeros_like(pos), torch.zeros_like(pos)
     gravity[:, 2] = GRAVITY
-    home = RobotState(
-        pos, rot, joints, still, still, torch.zeros_like(joints), geometry.to_local(rot, gravity), joints
-    )
+    home = RobotState(pos, rot, joints, still, still, torch.zeros_like(joints), geometry.to_local(rot, gravity), joints)
     qvel = torch.zeros(1, 6 + joints.shape[-1], dtype=torch.float64)
     if motions is None:
         return _Starts(qpos, qvel, home.pack())
@@ -312,7 +324,9 @@ def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:
     feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
     points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)  # (feet, points, 3): a sole has several
     rotation = poses.rotation[:, feet].unsqueeze(2).expand(-1, -1, points.shape[1], 3, 3)
-    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(rotation, points.expand(len(frames), *points.shape))
+    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(
+        rotation, points.expand(len(frames), *points.shape)
+    )
     height = centers[..., 2].amin((-1, -2)) - robot.foot_radius
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0
@@ -321,9 +335,7 @@ def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:
     table = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).clone()
     table[:, :3] = lowered.double()
     moving = torch.cat((reference.frames.root_vel_w, state.root_ang, state.joint_vel), -1)
-    return _Starts(
-        torch.cat((qpos, table)), torch.cat((qvel, moving.double())), torch.cat((home.pack(), state.pack()))
-    )
+    return _Starts(torch.cat((qpos, table)), torch.cat((qvel, moving.double())), torch.cat((home.pack(), state.pack())))
 
 
 def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
@@ -335,4 +347,6 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
         (a, b), (c, d), (e, f) = values
         return (float(a), float(b)), (float(c), float(d)), (float(e), float(f))
     except (TypeError, ValueError) as error:
-        raise InputError(f"a command range is three pairs [low, high], for {', '.join(COMMAND_NAMES)}; got {values}") from error
+        raise InputError(
+            f"a command range is three pairs [low, high], for {', '.join(COMMAND_NAMES)}; got {values}"
+        ) from error

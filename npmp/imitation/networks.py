@@ -1,4 +1,5 @@
-"""The networks of a new run, of whatever algorithm: a skill module fitted to its environment, as a policy, and a critic."""
+"""The networks of a new run, of whatever algorithm: a skill module fitted to its environment, as a policy, and a
+critic."""
 
 from __future__ import annotations
 
@@ -32,9 +33,7 @@ def new_networks(
     features = ReferenceFeatures(env.robot, env.reference, horizon)
     frames = torch.arange(env.reference.num_frames, device=env.device)
     clip = torch.bucketize(frames, env.reference.start, right=True) - 1
-    context = encoder_context(
-        features, env.reference.state(frames), frames, env.reference.last_frame(clip), env.home
-    )
+    context = encoder_context(features, env.reference.state(frames), frames, env.reference.last_frame(clip), env.home)
     contract = SkillContract.for_robot(env.robot, net, context_size=context.shape[-1], context_horizon=horizon)
     skill = SkillModule(contract)
     # scales from the reference itself: fixed from the start, so that no feature drifts under the networks

@@ -17,7 +17,8 @@ from npmp.skill import SkillModule
 
 
 def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
-    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress / ramp))^power).
+    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress /
+    ramp))^power).
 
     robot-NPMP's course: slow at first, steep at the end of the ramp (a share of the run).
     """
@@ -43,8 +44,8 @@ class ImitationPolicyState(NamedTuple):
 class ImitationPolicy(nn.Module):
     """Encoder, sampled latent and decoder, with a Gaussian around the decoder's setpoints.
 
-    The latent is reparameterized, so the encoder learns through the decoder's density of the setpoints. Only `skill` is kept of a
-    trained policy; the spread of the setpoints is exploration.
+    The latent is reparameterized, so the encoder learns through the decoder's density of the setpoints. Only `skill` is
+    kept of a trained policy; the spread of the setpoints is exploration.
     """
 
     def __init__(self, skill: SkillModule, *, initial_std: float = 0.2):
@@ -74,11 +75,12 @@ class ImitationPolicy(nn.Module):
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts from the fresh state.
 
-        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the AR(1)
-          prior given the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
+        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the
+          AR(1) prior given the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
         """
         skill = self.skill
-        # only the latents and the LSTM go step by step, and the LSTM does not wait for the latents; the rest: all steps at once
+        # only the latents and the LSTM go step by step, and the LSTM does not wait for the latents; the rest: all steps
+        # at once
         encode = skill.encoder.over_time(skill.context_scale(observations.context))
         keep = (~resets).unsqueeze(-1).to(state.z.dtype)
         z, latents, mus, sigmas = state.z, [], [], []
@@ -90,7 +92,9 @@ class ImitationPolicy(nn.Module):
             mus.append(mu)
             sigmas.append(sigma)
         x, memorized = skill.decoder.inputs(skill.observation_scale(observations.proprioception))
-        hidden, (last_hidden, last_cell) = unroll_lstm(skill.decoder.lstm, memorized, (state.hidden, state.cell), resets)
+        hidden, (last_hidden, last_cell) = unroll_lstm(
+            skill.decoder.lstm, memorized, (state.hidden, state.cell), resets
+        )
         mean = skill.decoder.output(hidden, x, torch.stack(latents))
         divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
         return mean, self.log_std.exp().expand_as(mean), ImitationPolicyState(last_hidden, last_cell, z), divergence
@@ -106,13 +110,20 @@ class CriticInput(NamedTuple):
 
 
 class ImitationCritic(nn.Module):
-    """Values of the objectives from the true state, the reference, a learned embedding of the clip, and the drawn physics.
+    """Values of the objectives from the true state, the reference, a learned embedding of the clip, and the drawn
+    physics.
 
     robot-NPMP: the physics go through an input norm and layers of 128 and 32 units first.
     """
 
     def __init__(
-        self, context_scale: Normalizer, latent_dim: int, clips: int, physics: int, widths: tuple[int, ...], objectives: int
+        self,
+        context_scale: Normalizer,
+        latent_dim: int,
+        clips: int,
+        physics: int,
+        widths: tuple[int, ...],
+        objectives: int,
     ):
         super().__init__()
         size = len(context_scale.mean)
@@ -122,7 +133,13 @@ class ImitationCritic(nn.Module):
         self.physics: nn.Module | None = None
         if physics:
             self.physics = nn.Sequential(
-                nn.Linear(physics, 512), nn.LayerNorm(512), nn.Tanh(), nn.Linear(512, 128), nn.ELU(), nn.Linear(128, 32), nn.ELU()
+                nn.Linear(physics, 512),
+                nn.LayerNorm(512),
+                nn.Tanh(),
+                nn.Linear(512, 128),
+                nn.ELU(),
+                nn.Linear(128, 32),
+                nn.ELU(),
             )
         inputs = size + latent_dim + 16 + (32 if physics else 0)
         self.net = HighLevelCritic(inputs, widths, objectives)

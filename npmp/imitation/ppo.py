@@ -1,10 +1,12 @@
-"""PPO for imitation, as a yardstick: rsl_rl's learner on the environment, networks and module file of the other algorithms.
+"""PPO for imitation, as a yardstick: rsl_rl's learner on the environment, networks and module file of the other
+algorithms.
 
-rsl_rl's (the extra `ppo`) are storage, generalized advantages, clipping, mini-batches and the learning rate by KL. Ours are the
-two networks behind its interface of models (`PPOActor`, `PPOCritic`), the collection, and two deviations from its runner:
+rsl_rl's (the extra `ppo`) are storage, generalized advantages, clipping, mini-batches and the learning rate by KL. Ours
+are the two networks behind its interface of models (`PPOActor`, `PPOCritic`), the collection, and two deviations from
+its runner:
 
-- rsl_rl's `time_outs` adds gamma V(s_t), the value of the state BEFORE the last step, to the reward of a truncated episode. Here
-  the value of the true successor is added, which the environment shows before it resets.
+- rsl_rl's `time_outs` adds gamma V(s_t), the value of the state BEFORE the last step, to the reward of a truncated
+  episode. Here the value of the true successor is added, which the environment shows before it resets.
 - The KL of the encoder to the prior is a loss of its own, through the slot of rsl_rl's symmetry loss (`PriorPenalty`).
 
 Its mini-batches are groups of robots over the whole unroll, the same groups in every epoch.
@@ -68,17 +70,20 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "epochs", "mini_batches", "critic_hidden")
-        ranges.above_zero(self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale", "initial_std")
+        ranges.above_zero(
+            self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale", "initial_std"
+        )
         ranges.above_zero(self, "beta_power", "beta_ramp")
         ranges.not_negative(self, "value_weight", "entropy_weight", "beta")
         ranges.share(self, "gamma", "gae_lambda")
 
 
 class PPOActor(nn.Module):
-    """`ImitationPolicy` as one of rsl_rl's recurrent models: it holds the robots' memories, and the last call's distribution.
+    """`ImitationPolicy` as one of rsl_rl's recurrent models: it holds the robots' memories, and the last call's
+    distribution.
 
-    The latent's noise is part of the observation, so that the learner's re-run draws the same latents: the density of an
-    action is one given the noise.
+    The latent's noise is part of the observation, so that the learner's re-run draws the same latents: the density of
+    an action is one given the noise.
     """
 
     is_recurrent = True
@@ -178,7 +183,8 @@ class PPOCritic(nn.Module):
 
 
 class PriorPenalty:
-    """The KL of the encoder to the prior as a loss in rsl_rl's update, which has one slot for a further loss: its symmetry's."""
+    """The KL of the encoder to the prior as a loss in rsl_rl's update, which has one slot for a further loss: its
+    symmetry's."""
 
     use_mirror_loss = True
 
@@ -202,8 +208,8 @@ def _rejoined(
 ) -> tuple[TensorDict, ImitationPolicyState, Tensor]:
     """rsl_rl's padded stretches back into sequences over the whole unroll, which cost no padding.
 
-    Returns: observations [T, B], the state before the first step [B, ...], and resets [T, B]: where a stretch starts later, from
-    the empty state.
+    Returns: observations [T, B], the state before the first step [B, ...], and resets [T, B]: where a stretch starts
+    later, from the empty state.
     """
     from rsl_rl.utils import unpad_trajectories
 
@@ -250,8 +256,8 @@ def _learner(actor: PPOActor, critic: PPOCritic, obs: TensorDict, actions: int, 
 class PPOTrainer:
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The reward is the
-    sum of the environment's objectives.
+    An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The
+    reward is the sum of the environment's objectives.
     """
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0, horizon: int = 5):
@@ -261,8 +267,8 @@ class PPOTrainer:
           env: the robots to collect with.
           horizon: reference frames that the encoder looks ahead.
 
-        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at least to
-          each.
+        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at
+          least to each.
         """
         try:
             import rsl_rl.algorithms  # noqa: F401
@@ -271,7 +277,9 @@ class PPOTrainer:
                 f"algo=ppo needs the package rsl-rl-lib ({error}); install it with: pip install 'npmp[ppo]'"
             ) from error
         if env.num_envs % config.mini_batches:
-            raise InputError(f"{env.num_envs} robots (algo.num_envs) cannot be divided into {config.mini_batches} mini_batches")
+            raise InputError(
+                f"{env.num_envs} robots (algo.num_envs) cannot be divided into {config.mini_batches} mini_batches"
+            )
         if env.num_envs < 2 * config.mini_batches:  # of one robot, rsl_rl drops the axis of robots
             raise InputError(
                 f"{env.num_envs} robots (algo.num_envs) are too few for {config.mini_batches} mini_batches: "
@@ -279,7 +287,13 @@ class PPOTrainer:
             )
         self.env, self.config = env, config
         self.features, policy, critic = new_networks(
-            env, net, seed=seed, horizon=horizon, initial_std=config.initial_std, critic_hidden=config.critic_hidden, objectives=1
+            env,
+            net,
+            seed=seed,
+            horizon=horizon,
+            initial_std=config.initial_std,
+            critic_hidden=config.critic_hidden,
+            objectives=1,
         )
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.policy = policy
@@ -287,7 +301,9 @@ class PPOTrainer:
         self.critic = PPOCritic(critic)
         self.learner = _learner(self.actor, self.critic, self._observation(), env.num_actions, config)
         self.penalty = PriorPenalty()
-        self.learner.symmetry = self.penalty  # after the constructor, which knows only its own for networks without memory
+        self.learner.symmetry = (
+            self.penalty
+        )  # after the constructor, which knows only its own for networks without memory
         self.learner.optimizer.register_step_pre_hook(_refuse_non_finite)  # rsl_rl applies whatever the gradient is
         self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
         self.iteration_count = 0
@@ -302,7 +318,8 @@ class PPOTrainer:
         """A copy of the module, with the range of the latents that imitation has used lately."""
         return self.policy.module(self.range)
 
-    # --- collection ---------------------------------------------------------------------------------------------------------
+    # --- collection
+    # ---------------------------------------------------------------------------------------------------------
 
     def _known(self) -> dict[str, Tensor]:
         """What the critic sees of the present state."""
@@ -316,7 +333,8 @@ class PPOTrainer:
         return TensorDict(content, batch_size=[self.env.num_envs])
 
     def _observation(self) -> TensorDict:
-        """What the critic sees, and what the policy is given besides: new noise for the latent, and what the robots sense now."""
+        """What the critic sees, and what the policy is given besides: new noise for the latent, and what the robots
+        sense now."""
         known = self._known()
         noise = torch.randn(known["z"].shape, generator=self.generator)
         return self._tensordict({**known, "proprioception": self.env.observe(), "noise": noise})
@@ -375,13 +393,14 @@ class PPOTrainer:
             "action_std": self.policy.log_std.exp().mean().item(),
         }
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------
+    # --- checkpoints
+    # --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one.
 
-        rsl_rl's storage is not among it: nothing of it is used after an iteration. Nor is torch's own generator: nothing draws
-        from it after the networks' initial weights.
+        rsl_rl's storage is not among it: nothing of it is used after an iteration. Nor is torch's own generator:
+        nothing draws from it after the networks' initial weights.
         """
         return {
             **prefixed("policy", self.policy.state_dict()),

@@ -29,7 +29,8 @@ from npmp.skill import SkillModule
 
 @dataclass(frozen=True)
 class MOVMPOConfig:
-    """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises ValueError out of range."""
+    """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises ValueError out of
+    range."""
 
     unroll: int = 32  # control steps per robot and iteration
     updates: int = 1  # passes over an unroll
@@ -47,16 +48,17 @@ class MOVMPOConfig:
         ranges.not_negative(self, "beta")
 
     def beta_at(self, progress: float) -> float:
-        """The weight of the KL when a share of the run is done (robot-NPMP): slow at first, steep at the end of the ramp."""
+        """The weight of the KL when a share of the run is done (robot-NPMP): slow at first, steep at the end of the
+        ramp."""
         return prior_weight(progress, self.beta, self.beta_power, self.beta_ramp)
 
 
 class MOVMPOTrainer:
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of all robots
-    and the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its own; their sum is only
-    reported.
+    The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of
+    all robots and the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its
+    own; their sum is only reported.
     """
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0, horizon: int = 5):
@@ -74,7 +76,9 @@ class MOVMPOTrainer:
                 f"the task's objectives are {list(env.objectives)}, the algorithm's {list(config.learner.objectives)}"
             )
         if config.minibatches > env.num_envs:
-            raise InputError(f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)")
+            raise InputError(
+                f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)"
+            )
         self.features, policy, critic = new_networks(
             env, net, seed=seed, horizon=horizon, initial_std=config.initial_std,
             critic_hidden=config.critic_hidden, objectives=len(env.objectives),
@@ -108,7 +112,8 @@ class MOVMPOTrainer:
         context = encoder_context(self.features, env.state, env.frame, env.last_frame, env.home)
         return CriticInput(context, z, env.clip.clone(), env.plant.physics.clone())
 
-    # --- collection ---------------------------------------------------------------------------------------------------------
+    # --- collection
+    # ---------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
@@ -166,9 +171,13 @@ class MOVMPOTrainer:
         self.iteration_count += 1
         metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
-        return metrics | {"beta": self.learner.regularizer_weight, "action_std": self.policy.log_std.exp().mean().item()}
+        return metrics | {
+            "beta": self.learner.regularizer_weight,
+            "action_std": self.policy.log_std.exp().mean().item(),
+        }
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------
+    # --- checkpoints
+    # --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""

@@ -135,7 +135,9 @@ def _row(name: str, clips: Sequence[Mapping[str, Any]]) -> str:
     share = sum(c["tracked_s"] for c in clips) / max(sum(c["duration_s"] for c in clips), 1e-9)
     whole = sum(c["tracked_fraction"] >= 1.0 for c in clips)
     mean, last = ([c["base_deviation_m"].get(key) for c in clips] for key in ("mean", "last"))
-    bases = " | ".join("not recorded" if None in each else f"{100 * statistics.median(each):.1f} cm" for each in (mean, last))
+    bases = " | ".join(
+        "not recorded" if None in each else f"{100 * statistics.median(each):.1f} cm" for each in (mean, last)
+    )
     joints = statistics.fmean(c["joint_error_rad"] for c in clips)
     return f"| {name} | {share:.3f} | {whole} | {bases} | {joints:.3f} rad |\n"
 

@@ -2,8 +2,9 @@
 
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
-m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha and m
-near zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through z_{t-1}.
+m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha
+and m near zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through
+z_{t-1}.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class HighLevelNet(nn.Module):
         return self.body(self.norm(torch.cat((observation, z_prev.detach()), -1)))
 
     def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> LatentGaussian:
-        """The latent's distribution. inputs (..., hidden_width), the memory's output (..., lstm_width), z_{t-1} (..., d)."""
+        """The latent's distribution. inputs (..., hidden_width), the memory's output (..., lstm_width), z_{t-1} (...,
+        d)."""
         d = self.latent_dim
         raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
         theta = torch.sigmoid(raw_theta + self._theta_start)

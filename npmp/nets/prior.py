@@ -56,13 +56,15 @@ def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tens
       z_prev: (..., d) the sampled latent of the step before.
       alpha: the prior's correlation.
 
-    Returns: (...), summed over the latent dimensions; the caller averages over time and environments, and beta multiplies that.
+    Returns: (...), summed over the latent dimensions; the caller averages over time and environments, and beta
+      multiplies that.
     """
     return kl_of_deviation(mean - alpha * z_prev, std, alpha)
 
 
 def kl_of_deviation(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
-    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent drops out. -> (...)."""
+    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent drops out. ->
+    (...)."""
     return kl_per_dimension(mu, std, alpha).sum(-1)
 
 

@@ -90,8 +90,8 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """(z_t, proprioception, memory) to joint targets centred on the home pose.
 
-    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input and the latent; a linear layer
-    on both branches gives the action.
+    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input and the latent; a
+    linear layer on both branches gives the action.
     """
 
     def __init__(self, observations: int, actions: int, config: NetConfig):
@@ -123,6 +123,7 @@ class Decoder(nn.Module):
         return x, self.branch1(x)
 
     def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
-        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) -> action (..., a) [rad]."""
+        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) -> action (..., a)
+        [rad]."""
         y = self.branch2(torch.cat((hidden, x, z), -1))
         return self.head(torch.cat((hidden, y), -1))

@@ -1,17 +1,17 @@
 """What lies between two clips: their latents, mixed, through the frozen decoder.
 
-Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A robot of weight w is then
-commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any more.
+Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A robot of weight w is
+then commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any more.
 
-What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are out of step as soon as their
-strides differ. By strides, each clip's frames carry a stride phase, counted from touch-downs of one foot; mixed are frames of
-equal phase, and the phase advances at (1 - w) of clip a's rate plus w of b's. At w = 0 and w = 1 that is the clip's own
-sequence, frame by frame. Latents between two frames are interpolated linearly: at rates close to each other this hardly touches
-the AR(1) correlation.
+What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are out of step as soon as
+their strides differ. By strides, each clip's frames carry a stride phase, counted from touch-downs of one foot; mixed
+are frames of equal phase, and the phase advances at (1 - w) of clip a's rate plus w of b's. At w = 0 and w = 1 that is
+the clip's own sequence, frame by frame. Latents between two frames are interpolated linearly: at rates close to each
+other this hardly touches the AR(1) correlation.
 
-Mixing shrinks latents where the clips' differ: independent ones to half their variance at w = 0.5. mix="linear" leaves it at
-that; mix="variance" divides by sqrt((1 - w)^2 + w^2), which keeps the variance of independent latents and exaggerates what both
-clips share.
+Mixing shrinks latents where the clips' differ: independent ones to half their variance at w = 0.5. mix="linear" leaves
+it at that; mix="variance" divides by sqrt((1 - w)^2 + w^2), which keeps the variance of independent latents and
+exaggerates what both clips share.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def interpolate(
     """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot does.
 
     Args:
-      first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame, exactly as the reference,
-        with empty memory; one beyond on the second's.
+      first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame, exactly as the
+        reference, with empty memory; one beyond on the second's.
       align: "strides", "frames", or "auto": by strides where both clips have them, else by frames.
       mix: "linear" or "variance", as above.
       copies: robots per weight, worth more than one where the plant is randomized.
       robot, plant, threads: as of `npmp.reading.latent_use`. The clips are tracked by an ideal robot.
 
-    Raises: InputError for clips that there are not, that the module loses within half a second, or that have no strides where
-      they are asked for.
+    Raises: InputError for clips that there are not, that the module loses within half a second, or that have no strides
+      where they are asked for.
     """
     for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
         if given not in known:
@@ -113,15 +113,20 @@ def interpolate(
     phase_a, phase_b, aligned_by = aligned(ends[0], ends[1], robot, align)
     w = torch.linspace(0.0, 1.0, weights)
     times = [frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w]
-    commands = [mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)]
+    commands = [
+        mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)
+    ]
     config = ImitationConfig(plant=plant or PlantConfig(hold=skill.hold), num_threads=threads)
     env = ImitationEnv(robot, pair, weights * copies, seed=seed, config=config)
     result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
     return result._replace(weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt))
 
 
-def _latents(skill: SkillModule, robot: Robot, pair: MotionSet, names: tuple[str, str], threads: int) -> tuple[Tensor, Tensor]:
-    """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly tracked."""
+def _latents(
+    skill: SkillModule, robot: Robot, pair: MotionSet, names: tuple[str, str], threads: int
+) -> tuple[Tensor, Tensor]:
+    """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly
+    tracked."""
     n = len(pair.motions)
     config = ImitationConfig(plant=PlantConfig(hold=skill.hold), num_threads=threads)
     env = ImitationEnv(robot, pair, n, config=config)
@@ -159,7 +164,8 @@ def aligned(first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align
 
 
 def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
-    """Stride phase of every frame (T,), whole at this foot's touch-downs, linear between them and beyond the first and last.
+    """Stride phase of every frame (T,), whole at this foot's touch-downs, linear between them and beyond the first and
+    last.
 
     None where the foot touches down fewer than three times: two strides.
     """
@@ -180,8 +186,8 @@ def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
 def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Floats]:
     """Which frames of two clips to mix at each control step, as fractional frame numbers (N,) each.
 
-    phase_a, phase_b: (T,) rising phases of one frame more than the clip has latents. The nearer clip starts at its first frame,
-    the other at its first frame of equal phase, whole strides apart; both end where one of them ends.
+    phase_a, phase_b: (T,) rising phases of one frame more than the clip has latents. The nearer clip starts at its
+    first frame, the other at its first frame of equal phase, whole strides apart; both end where one of them ends.
     """
     shift = np.ceil(round(phase_b[0] - phase_a[0], 9)) if w <= 0.5 else np.floor(round(phase_b[0] - phase_a[0], 9))
     ahead = phase_a + shift  # of clip a, on clip b's count
@@ -222,7 +228,9 @@ def _command(skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip
     length = torch.tensor([len(z) for z in commands]).repeat_interleave(copies)
     longest = int(length.max())
     # a finished sequence goes on with its last latent, which nobody looks at
-    z = torch.stack([torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands], 1).repeat_interleave(copies, 1)
+    z = torch.stack([torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands], 1).repeat_interleave(
+        copies, 1
+    )
     memory, up = skill.initial_state(n), torch.ones(n, dtype=torch.bool)
     steps, moved = torch.zeros(n, dtype=torch.long), torch.zeros(n, 3)
     qpos = [env.sim.qpos[::copies].clone()]

@@ -93,4 +93,6 @@ def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> L
         env.reset(done)
         z, memory = z.masked_fill(done.unsqueeze(-1), 0.0), memory.reset(done)
     mean = torch.cat(means).var(0)
-    return LatentUse(torch.cat(kl).mean(0), mean / (mean + torch.cat(deviations).square().mean(0)), torch.cat(latents).std(0))
+    return LatentUse(
+        torch.cat(kl).mean(0), mean / (mean + torch.cat(deviations).square().mean(0)), torch.cat(latents).std(0)
+    )

@@ -25,7 +25,8 @@ _AT_ONCE = 1_000_000  # of its draws, so that thousands of robots take some tens
 
 
 class Wandering(NamedTuple):
-    """n robots on latents of no task's choosing, for `cap_s` seconds at most: times of those still up then are censored."""
+    """n robots on latents of no task's choosing, for `cap_s` seconds at most: times of those still up then are
+    censored."""
 
     up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then
@@ -44,8 +45,8 @@ class Wandering(NamedTuple):
         return round(float(self.up_s[i]) / self.dt) + 1
 
     def summary(self) -> dict[str, float]:
-        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean), `up_s_median`, `up_to_the_end`
-        (share of robots), `path_m` (mean length of the path), `speed_mps` (all paths by all times).
+        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean), `up_s_median`,
+        `up_to_the_end` (share of robots), `path_m` (mean length of the path), `speed_mps` (all paths by all times).
         """
         return {
             "up_s_mean": self.up_s.mean().item(),
@@ -67,8 +68,8 @@ class Ratio(NamedTuple):
 def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
     """mean(times) / mean(others) with its bootstrap interval, 2.5 to 97.5 %: pairs are drawn together.
 
-    times, others: (n,), paired: the same start, physics and senses. Both censored at the same time, so that a ratio above 1 is
-    an underestimate where many of `times` are.
+    times, others: (n,), paired: the same start, physics and senses. Both censored at the same time, so that a ratio
+    above 1 is an underestimate where many of `times` are.
     """
     generator = torch.Generator().manual_seed(seed)
     found, rows = [], max(1, _AT_ONCE // len(times))
@@ -94,24 +95,29 @@ def wander(
     threads: int = 0,
     shown: int = 8,
 ) -> dict[str, Wandering]:
-    """Let robots wander without a task until they fall, each kind of latents from the same starts, physics, senses and pushes.
+    """Let robots wander without a task until they fall, each kind of latents from the same starts, physics, senses and
+    pushes.
 
-    - "prior": the AR(1) process of eq. 5 from its stationary distribution: what the decoder was trained to make motion of.
-    - "white": N(0, I), drawn anew at every control step: the same variance and no memory. A decoder averages it over time, so
-      that it acts like a nearly constant latent: standing still on it is no skill, and the path says so.
-    - "white_actions": no module at all: every joint target drawn anew at every control step, normal with the mean and standard
-      deviation that this joint's targets have under the prior. What exploration without a module looks like.
+    - "prior": the AR(1) process of eq. 5 from its stationary distribution: what the decoder was trained to make motion
+      of.
+    - "white": N(0, I), drawn anew at every control step: the same variance and no memory. A decoder averages it over
+      time, so that it acts like a nearly constant latent: standing still on it is no skill, and the path says so.
+    - "white_actions": no module at all: every joint target drawn anew at every control step, normal with the mean and
+      standard deviation that this joint's targets have under the prior. What exploration without a module looks like.
 
     Args:
-      data: motions of the robot, from whose random frames it starts, moving as they do; None: from the home pose, at rest.
+      data: motions of the robot, from whose random frames it starts, moving as they do; None: from the home pose, at
+        rest.
       robot, split, plant, threads: as of `npmp.reading.latent_use`.
       latents: which kinds, of `LATENTS`; "prior" is always among them.
       seconds: at most; a robot that is still up then counts with this time, so means are censored there.
       shown: robots whose motion is kept.
 
-    A robot has fallen when it lies or tips over by more than 60 degrees (`PlantEnv.fallen`), or its simulation breaks down.
+    A robot has fallen when it lies or tips over by more than 60 degrees (`PlantEnv.fallen`), or its simulation breaks
+    down.
 
-    Raises: InputError for an unknown kind, and for a module or dataset that is not there, or that are of different robots.
+    Raises: InputError for an unknown kind, and for a module or dataset that is not there, or that are of different
+      robots.
     """
     if unknown := [kind for kind in latents if kind not in LATENTS]:
         raise InputError(f"no latents '{unknown[0]}'; there are: {', '.join(LATENTS)}")
@@ -145,7 +151,8 @@ def wander_in(
     noise: tuple[Tensor, Tensor] | None = None,
     shown: int = 8,
 ) -> Wandering:
-    """One kind of latents, from a reset of the environment; the same seed gives the same starts, physics, senses and pushes.
+    """One kind of latents, from a reset of the environment; the same seed gives the same starts, physics, senses and
+    pushes.
 
     noise: mean and standard deviation (nu,) of "white_actions".
     """
@@ -157,7 +164,9 @@ def wander_in(
     n, steps = env.num_envs, max(1, round(seconds / env.dt))
     z, memory = sample_stationary((n, skill.latent_dim), generator), skill.initial_state(n)
     up, count, travelled = torch.ones(n, dtype=torch.bool), torch.zeros(n), torch.zeros(n)
-    moments = torch.zeros(3, env.num_actions, dtype=torch.float64)  # of the actions while up: number, sum, sum of squares
+    moments = torch.zeros(
+        3, env.num_actions, dtype=torch.float64
+    )  # of the actions while up: number, sum, sum of squares
     qpos = [env.sim.qpos[:shown].clone()]
     for _ in range(steps):
         if latents == "prior":
@@ -186,7 +195,8 @@ def wander_in(
 
 
 def summarize(trials: dict[str, Wandering], *, seed: int = 0) -> dict[str, Any]:
-    """The figures of every kind, and how much longer the prior keeps robots up than each kind of noise, with its interval."""
+    """The figures of every kind, and how much longer the prior keeps robots up than each kind of noise, with its
+    interval."""
     figures: dict[str, Any] = {kind: trial.summary() for kind, trial in trials.items()}
     for kind, trial in trials.items():
         if kind != "prior":

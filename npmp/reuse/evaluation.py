@@ -1,4 +1,5 @@
-"""How well commands are followed: one trial for every policy, with the same commands, starts and falls counted the same way."""
+"""How well commands are followed: one trial for every policy, with the same commands, starts and falls counted the same
+way."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from npmp.skill import SkillModule
 
 
 class WalkingTrial(NamedTuple):
-    """A trial of n robots over T control steps; arrays of step t are after it, but for the command, which it was judged by."""
+    """A trial of n robots over T control steps; arrays of step t are after it, but for the command, which it was judged
+    by."""
 
     command: Tensor  # (T, n, 3) forward, lateral [m/s], yaw rate [rad/s]
     achieved: Tensor  # (T, n, 3) the same, over the control step, in the heading frame
@@ -28,9 +30,10 @@ class WalkingTrial(NamedTuple):
         return torch.linalg.vector_norm(self.achieved - self.command, dim=-1)
 
     def summary(self) -> dict[str, Any]:
-        """The figures: `velocity_error` (mean |v - v_cmd| over all steps of all robots), its mean absolute part per component,
-        `velocity_error_1s` (the same norm of velocities averaged over a second: what is left when a stride's sway is taken
-        out), `falls_per_minute` (per robot), `survived` (share of robots that never fell), `seconds` and `robots`.
+        """The figures: `velocity_error` (mean |v - v_cmd| over all steps of all robots), its mean absolute part per
+        component, `velocity_error_1s` (the same norm of velocities averaged over a second: what is left when a stride's
+        sway is taken out), `falls_per_minute` (per robot), `survived` (share of robots that never fell), `seconds` and
+        `robots`.
         """
         steps, n = self.fell.shape
         minutes = steps * n * self.dt / 60.0
@@ -63,9 +66,10 @@ def evaluate_walking(
 ) -> WalkingTrial:
     """Run all robots of the environment for a time, following commands.
 
-    A robot that falls is put back at a start pose and goes on with the same commands, its memory emptied; every step of every
-    robot counts, the fall's and those from the new start included. So falling neither ends the accounting nor is it hidden: it
-    costs what the robot loses until it moves again, and is reported as falls per minute besides. Episodes do not end by time.
+    A robot that falls is put back at a start pose and goes on with the same commands, its memory emptied; every step of
+    every robot counts, the fall's and those from the new start included. So falling neither ends the accounting nor is
+    it hidden: it costs what the robot loses until it moves again, and is reported as falls per minute besides. Episodes
+      do not end by time.
 
     Args:
       policy: acts by the mean of z_t; None draws latents from the AR(1) prior instead, the baseline of random skills.

@@ -1,6 +1,7 @@
 """The high-level policy of a task: eq. 7's network, its input scales, and the contract under which it works.
 
-On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` (the contract): nothing in it can run code.
+On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` (the contract): nothing in it can run
+code.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class HighLevelPolicy(nn.Module):
 
         Args:
           module: `module_sha256` of the module's folder.
-          bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in imitation.
+          bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in
+            imitation.
         """
         net = net or HighLevelConfig()
         policy = HighLevelPolicy(
@@ -156,7 +158,8 @@ class HighLevelPolicy(nn.Module):
         out = self.net.output(x, hidden, observations.z_prev)
         return out.mean, out.std, HighLevelState(*last)
 
-    # --- files ----------------------------------------------------------------------------------------------------------------
+    # --- files
+    # ----------------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.

@@ -29,9 +29,7 @@ class VMPOTrainerConfig:
     unroll: int = 32  # control steps per robot and iteration
     updates: int = 1  # gradient steps per unroll
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    learner: VMPOConfig = field(
-        default_factory=lambda: VMPOConfig(objectives=("velocity",), regularizer_weight=0.01)
-    )
+    learner: VMPOConfig = field(default_factory=lambda: VMPOConfig(objectives=("velocity",), regularizer_weight=0.01))
 
     def __post_init__(self) -> None:
         if self.unroll < 1 or self.updates < 1 or min(self.critic_hidden, default=0) < 1:
@@ -62,8 +60,8 @@ class WalkingCritic(nn.Module):
 class VMPOTrainer:
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An iteration is one unroll of
-    all robots and the updates from it. Episodes go on across unrolls.
+    The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An iteration is one
+    unroll of all robots and the updates from it. Episodes go on across unrolls.
     """
 
     def __init__(
@@ -119,7 +117,8 @@ class VMPOTrainer:
     def _critic_input(self, state: RobotState, command: Tensor, z_prev: Tensor) -> Tensor:
         return torch.cat((true_state(state, self.env.home), command, z_prev), -1)
 
-    # --- collection ---------------------------------------------------------------------------------------------------------
+    # --- collection
+    # ---------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
@@ -169,10 +168,12 @@ class VMPOTrainer:
             "falls_per_s": falls / steps / env.dt,
         }
 
-    # --- learning -----------------------------------------------------------------------------------------------------------
+    # --- learning
+    # -----------------------------------------------------------------------------------------------------------
 
     def iteration(self, progress: float) -> dict[str, float]:
-        """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for the log."""
+        """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for
+        the log."""
         del progress
         rollout, metrics = self.collect()
         learned = self.learner.learn(rollout, passes=self.config.updates)
@@ -181,7 +182,8 @@ class VMPOTrainer:
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------
+    # --- checkpoints
+    # --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
@@ -216,8 +218,11 @@ class VMPOTrainer:
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy) -> None:
-    """The module's own scales of the true state (the last part of its encoder's context), the policy's of the command."""
+    """The module's own scales of the true state (the last part of its encoder's context), the policy's of the
+    command."""
     width = len(scale.mean) - 3 - skill.latent_dim
     known = skill.context_scale
-    scale.mean.copy_(torch.cat((known.mean[-width:], policy.command_scale.mean, known.mean.new_zeros(skill.latent_dim))))
+    scale.mean.copy_(
+        torch.cat((known.mean[-width:], policy.command_scale.mean, known.mean.new_zeros(skill.latent_dim)))
+    )
     scale.std.copy_(torch.cat((known.std[-width:], policy.command_scale.std, known.std.new_ones(skill.latent_dim))))

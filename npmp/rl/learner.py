@@ -25,8 +25,8 @@ class Policy(Protocol):
     """What the learner calls on a policy, beyond what every nn.Module has.
 
     Calling it unrolls over time: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean [T, B, A],
-    std [T, B, A] (positive), state after the last step, and, where it has one, a penalty per step [T, B] of its own, such as
-    the KL of its latents to their prior. It holds no hidden state of its own.
+    std [T, B, A] (positive), state after the last step, and, where it has one, a penalty per step [T, B] of its own,
+    such as the KL of its latents to their prior. It holds no hidden state of its own.
     """
 
     def initial_state(self, n: int) -> Tree:
@@ -73,9 +73,7 @@ class VMPOConfig:
     initial_temperature: float = 1.0  # [V]
     initial_alpha_mean: float = 1.0  # [V]
     initial_alpha_std: float = 1.0  # [V]
-    regularizer_weight: float = (
-        0.0  # factor of the extra penalty; 0.01 for the KL to the latent prior in reuse [N]
-    )
+    regularizer_weight: float = 0.0  # factor of the extra penalty; 0.01 for the KL to the latent prior in reuse [N]
     value_weight: float = 1.0  # factor of the value loss, which shares no weights with the policy [D]
     popart: bool = True  # normalized values; advantages are divided by the std of the returns too [V]
     popart_step_size: float = 3e-4  # [V]
@@ -94,21 +92,15 @@ class VMPOConfig:
             raise InputError(f"the epsilons must be positive, got {list(bounds)}")
         duals = (self.initial_temperature, self.initial_alpha_mean, self.initial_alpha_std)
         if not all(value > vmpo.DUAL_FLOOR for value in duals):
-            raise InputError(
-                f"initial temperature and alphas must exceed {vmpo.DUAL_FLOOR}, got {list(duals)}"
-            )
+            raise InputError(f"initial temperature and alphas must exceed {vmpo.DUAL_FLOOR}, got {list(duals)}")
         if not 0.0 <= self.gamma <= 1.0:
             raise InputError(f"gamma must lie in [0, 1], got {self.gamma}")
         if self.n_step is not None and self.n_step < 1:
-            raise InputError(
-                f"n_step must be at least 1 (or none: to the end of the unroll), got {self.n_step}"
-            )
+            raise InputError(f"n_step must be at least 1 (or none: to the end of the unroll), got {self.n_step}")
         if self.target_period < 1:
             raise InputError(f"target_period must be at least 1, got {self.target_period}")
         if not (self.learning_rate > 0 and self.dual_learning_rate > 0):
-            raise InputError(
-                f"learning rates must be positive, got {self.learning_rate} and {self.dual_learning_rate}"
-            )
+            raise InputError(f"learning rates must be positive, got {self.learning_rate} and {self.dual_learning_rate}")
         if not 0.0 < self.popart_step_size < 1.0:
             raise InputError(f"popart_step_size must lie in (0, 1), got {self.popart_step_size}")
         if self.max_gradient_norm is not None and not self.max_gradient_norm > 0:
@@ -168,9 +160,7 @@ class VMPOLearner:
         self.steps = 0  # updates done
         self._popart = PopArtStats(*(stat.to(device) for stat in popart.initial_stats(num)))
         epsilons = config.epsilon_temperature
-        self._epsilon_temperature = torch.tensor(
-            epsilons if len(epsilons) == num else epsilons * num, device=device
-        )
+        self._epsilon_temperature = torch.tensor(epsilons if len(epsilons) == num else epsilons * num, device=device)
         weights = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(
             [
@@ -201,9 +191,7 @@ class VMPOLearner:
         Returns:
             actions [B, A] (the mean if `deterministic`), their log-density [B], the state after the step.
         """
-        mean, std, state = self.target_policy(
-            map_tree(lambda leaf: leaf[None], observations), state, resets[None]
-        )[:3]
+        mean, std, state = self.target_policy(map_tree(lambda leaf: leaf[None], observations), state, resets[None])[:3]
         actions = mean if deterministic else gaussian.sample(mean, std, generator)
         return actions[0], gaussian.log_prob(mean, std, actions)[0], state
 
@@ -329,9 +317,7 @@ class VMPOLearner:
             regularizer = vmpo.masked_mean(own_penalty[0], valid)
         losses = {
             "policy": vmpo.policy_loss(weights, gaussian.log_prob(mean, std, rollout.actions)),
-            "temperature": vmpo.temperature_loss(
-                advantages, selected, temperature, self._epsilon_temperature
-            ).sum(),
+            "temperature": vmpo.temperature_loss(advantages, selected, temperature, self._epsilon_temperature).sum(),
             "alpha": dual_mean + dual_std,
             "kl": penalty_mean + penalty_std,
             "regularizer": regularizer,
@@ -386,9 +372,7 @@ class VMPOLearner:
 
         Raises InputError, before anything is changed, if names or shapes do not fit.
         """
-        expected = {
-            key: tensor for key, tensor in self.state_dict().items() if not key.startswith("optimizer.")
-        }
+        expected = {key: tensor for key, tensor in self.state_dict().items() if not key.startswith("optimizer.")}
         given = {key: tensor for key, tensor in state.items() if not key.startswith("optimizer.")}
         for problem, keys in (
             ("lacks", expected.keys() - given.keys()),
@@ -409,22 +393,14 @@ class VMPOLearner:
         for key, tensor in state.items():
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
-                if (
-                    not index.isdecimal()
-                    or int(index) >= len(sizes)
-                    or tensor.shape not in (sizes[int(index)], ())
-                ):
-                    raise InputError(
-                        f"checkpoint entry {key} {list(tensor.shape)} fits no parameter of this learner"
-                    )
+                if not index.isdecimal() or int(index) >= len(sizes) or tensor.shape not in (sizes[int(index)], ()):
+                    raise InputError(f"checkpoint entry {key} {list(tensor.shape)} fits no parameter of this learner")
                 moments.setdefault(int(index), {})[name] = tensor.clone()
 
         for name, module in self._modules().items():
             module.load_state_dict({key: given[f"{name}.{key}"] for key in module.state_dict()})
         device = self._popart.mean.device
-        self._popart = PopArtStats(
-            *(given[f"popart.{key}"].to(device).clone() for key in PopArtStats._fields)
-        )
+        self._popart = PopArtStats(*(given[f"popart.{key}"].to(device).clone() for key in PopArtStats._fields))
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.steps = int(given["steps"])
@@ -476,9 +452,7 @@ def _value_figures(values: Tensor, targets: Tensor, valid: Tensor) -> dict[str, 
     mean_return, mean_error = mean(kept), mean(error)
     variance = mean((kept - mean_return).square())
     unexplained = mean((error - mean_error).square())
-    explained = torch.where(
-        variance > 0, 1.0 - unexplained / variance.clamp_min(1e-30), torch.zeros_like(variance)
-    )
+    explained = torch.where(variance > 0, 1.0 - unexplained / variance.clamp_min(1e-30), torch.zeros_like(variance))
     return {
         "return": mean_return,
         "value_error": mean(error.square()).sqrt(),

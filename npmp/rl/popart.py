@@ -49,9 +49,7 @@ def update_stats(stats: PopArtStats, returns: Tensor, valid: Tensor, step_size: 
     moments and no start value lingers. Without a valid entry the statistics stay as they are.
     """
     if valid.shape != returns.shape[:-1]:
-        raise ValueError(
-            f"valid {list(valid.shape)} must be the leading shape of returns {list(returns.shape)}"
-        )
+        raise ValueError(f"valid {list(valid.shape)} must be the leading shape of returns {list(returns.shape)}")
     mask = valid.unsqueeze(-1)
     total = valid.sum()
 
@@ -72,9 +70,7 @@ def update_stats(stats: PopArtStats, returns: Tensor, valid: Tensor, step_size: 
         (1.0 - rate) * stats.variance + rate * variance + rate * (1.0 - rate) * shift.square(),
         num_updates,
     )
-    return PopArtStats(
-        *(torch.where(total > 0, new.to(old.dtype), old) for new, old in zip(moved, stats, strict=True))
-    )
+    return PopArtStats(*(torch.where(total > 0, new.to(old.dtype), old) for new, old in zip(moved, stats, strict=True)))
 
 
 def rescale_head(weight: Tensor, bias: Tensor, old: PopArtStats, new: PopArtStats) -> tuple[Tensor, Tensor]:

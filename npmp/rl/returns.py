@@ -78,9 +78,7 @@ def lambda_returns(
     return torch.stack(backwards[::-1])
 
 
-def _one_step_returns(
-    rewards: Tensor, next_values: Tensor, terminated: Tensor, gamma: float | Tensor
-) -> Tensor:
+def _one_step_returns(rewards: Tensor, next_values: Tensor, terminated: Tensor, gamma: float | Tensor) -> Tensor:
     """r_t + gamma V(s'_t), no value after a failure; a selection, so that a NaN there does no harm."""
     return rewards + gamma * torch.where(terminated.unsqueeze(-1), torch.zeros_like(next_values), next_values)
 
@@ -89,11 +87,7 @@ def _check_shapes(rewards: Tensor, next_values: Tensor, terminated: Tensor, trun
     if rewards.dim() != 3 or rewards.shape[0] == 0:
         raise ValueError(f"rewards must be [T, B, K] with T >= 1, got {list(rewards.shape)}")
     if next_values.shape != rewards.shape:
-        raise ValueError(
-            f"next_values {list(next_values.shape)} must be shaped as rewards {list(rewards.shape)}"
-        )
+        raise ValueError(f"next_values {list(next_values.shape)} must be shaped as rewards {list(rewards.shape)}")
     for name, flags in (("terminated", terminated), ("truncated", truncated)):
         if flags.shape != rewards.shape[:2] or flags.dtype != torch.bool:
-            raise ValueError(
-                f"{name} must be bool {list(rewards.shape[:2])}, got {flags.dtype} {list(flags.shape)}"
-            )
+            raise ValueError(f"{name} must be bool {list(rewards.shape[:2])}, got {flags.dtype} {list(flags.shape)}")

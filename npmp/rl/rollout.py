@@ -60,13 +60,9 @@ class Rollout:
         for name in ("resets", "terminated", "truncated", "valid"):
             flags = getattr(self, name)
             if flags is not None and (flags.shape != leading or flags.dtype != torch.bool):
-                raise ValueError(
-                    f"{name} must be bool {list(leading)}, got {flags.dtype} {list(flags.shape)}"
-                )
+                raise ValueError(f"{name} must be bool {list(leading)}, got {flags.dtype} {list(flags.shape)}")
         if self.behaviour_log_prob.shape != leading:
-            raise ValueError(
-                f"behaviour_log_prob must be {list(leading)}, got {list(self.behaviour_log_prob.shape)}"
-            )
+            raise ValueError(f"behaviour_log_prob must be {list(leading)}, got {list(self.behaviour_log_prob.shape)}")
         for name in ("actions", "observations", "next_observations", "critic_observations"):
             for leaf in leaves(getattr(self, name)):
                 if leaf.shape[:2] != leading:
@@ -92,6 +88,4 @@ class Rollout:
     def to(self, device: torch.device | str) -> Rollout:
         """The same rollout on another device."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Rollout(
-            **{name: map_tree(lambda leaf: leaf.to(device), tree) for name, tree in fields.items()}
-        )
+        return Rollout(**{name: map_tree(lambda leaf: leaf.to(device), tree) for name, tree in fields.items()})

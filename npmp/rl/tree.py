@@ -37,10 +37,7 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         return dataclasses.replace(
             tree,
-            **{
-                n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others))
-                for n in names
-            },
+            **{n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others)) for n in names},
         )
     raise TypeError(f"a tree holds tensors, tuples, dicts and dataclasses, not {type(tree).__name__}")
 

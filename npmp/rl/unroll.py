@@ -57,9 +57,7 @@ def unroll(
     return stack_trees(outputs), state
 
 
-def unroll_lstm(
-    cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Tensor
-) -> tuple[Tensor, LSTMState]:
+def unroll_lstm(cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Tensor) -> tuple[Tensor, LSTMState]:
     """`unroll` of an nn.LSTMCell, whose fresh state is zero.
 
     Args:
@@ -85,6 +83,4 @@ def _check_time_batch(inputs: Tree, resets: Tensor) -> None:
         raise ValueError(f"resets must be bool [T, B] with T >= 1, got {resets.dtype} {list(resets.shape)}")
     for leaf in leaves(inputs):
         if leaf.shape[:2] != resets.shape:
-            raise ValueError(
-                f"inputs {list(leaf.shape)} must lead with the [T, B] of resets {list(resets.shape)}"
-            )
+            raise ValueError(f"inputs {list(leaf.shape)} must lead with the [T, B] of resets {list(resets.shape)}")

@@ -52,9 +52,7 @@ def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
     _check_advantages(advantages, valid)
     flat = advantages.detach().flatten(0, -2)  # [T B, K]
     ok = valid.flatten().unsqueeze(-1).expand_as(flat)
-    order = torch.where(ok, flat, torch.full_like(flat, -torch.inf)).argsort(
-        stable=True, dim=0, descending=True
-    )
+    order = torch.where(ok, flat, torch.full_like(flat, -torch.inf)).argsort(stable=True, dim=0, descending=True)
     place = torch.arange(flat.shape[0], device=flat.device).unsqueeze(-1).expand_as(order)
     rank = torch.empty_like(order).scatter_(0, order, place)
     half = (valid.sum() // 2).clamp_min(1)
@@ -128,9 +126,7 @@ def weight_kl(weights: Tensor, selected: Tensor) -> Tensor:
 def _scaled(advantages: Tensor, selected: Tensor, temperature: Tensor) -> Tensor:
     """A_k / eta_k where selected, a very negative number elsewhere; selection comes before the division."""
     if selected.shape != advantages.shape or selected.dtype != torch.bool:
-        raise ValueError(
-            f"selected must be bool {list(advantages.shape)}, got {selected.dtype} {list(selected.shape)}"
-        )
+        raise ValueError(f"selected must be bool {list(advantages.shape)}, got {selected.dtype} {list(selected.shape)}")
     if temperature.shape != advantages.shape[-1:]:
         raise ValueError(
             f"temperature must hold one number for each of {advantages.shape[-1]} objectives, "
@@ -144,6 +140,4 @@ def _check_advantages(advantages: Tensor, valid: Tensor) -> None:
     if advantages.dim() < 2:
         raise ValueError(f"advantages must be [T, B, K], got {list(advantages.shape)}")
     if valid.shape != advantages.shape[:-1] or valid.dtype != torch.bool:
-        raise ValueError(
-            f"valid must be bool {list(advantages.shape[:-1])}, got {valid.dtype} {list(valid.shape)}"
-        )
+        raise ValueError(f"valid must be bool {list(advantages.shape[:-1])}, got {valid.dtype} {list(valid.shape)}")

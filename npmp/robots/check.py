@@ -1,7 +1,7 @@
 """The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet, standing, gains.
 
-`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the environments take for granted is
-what is checked here.
+`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the environments take for granted
+is what is checked here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from npmp.robots.fields import FloatArray
 from npmp.robots.robot import Robot
 from npmp.robots.symmetry import Symmetry
 
-# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only where the robot has them).
+# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only where the robot has
+# them).
 QUADRUPED_MARKERS = (
     "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
 )  # fmt: skip
@@ -51,7 +52,8 @@ class Check:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for stderr and MUJOCO_LOG.TXT."""
+    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for stderr and
+    MUJOCO_LOG.TXT."""
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
@@ -165,13 +167,18 @@ def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
             if side * float(points[:, axis].mean()) < -1e-3:
                 wrong.append(foot)
     if wrong:
-        return Check("axes", False, f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}")
-    detail = "X forward, Y left: feet are where their names say" if told else "names of feet do not tell sides; not checked"
+        return Check(
+            "axes", False, f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}"
+        )
+    detail = (
+        "X forward, Y left: feet are where their names say" if told else "names of feet do not tell sides; not checked"
+    )
     return Check("axes", True, detail)
 
 
 def sides(name: str) -> tuple[int, int]:
-    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT", "FL_calf", "l_foot", ..."""
+    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT", "FL_calf", "l_foot",
+    ..."""
     words = [word for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
     front = left = 0
     for word in (word.lower() for word in words):
@@ -194,7 +201,12 @@ def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
     allowed = max(EXACT, symmetry.tolerance)
     rng = np.random.default_rng(0)
     worst = mirror_error(robot, model, symmetry, _random_poses(robot, rng))
-    maps = (symmetry.joint_permutation, symmetry.body_permutation, symmetry.foot_permutation, symmetry.marker_permutation)
+    maps = (
+        symmetry.joint_permutation,
+        symmetry.body_permutation,
+        symmetry.foot_permutation,
+        symmetry.marker_permutation,
+    )
     if any(np.any(permutation[permutation] != np.arange(len(permutation))) for permutation in maps):
         return Check(name, False, "swapping twice does not give the names back")
     home = float(np.abs(symmetry.mirror_joints(robot.home_joints) - robot.home_joints).max())
@@ -210,7 +222,11 @@ def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
     if home > 1e-6 or limits.max() > 1e-6:
         first = int(np.argmax(limits))
         pair = sorted({robot.joint_names[first], robot.joint_names[symmetry.joint_permutation[first]]})
-        what = f"limits of {' and '.join(pair)} by {limits.max():.2g} rad" if limits.max() > 1e-6 else f"home by {home:.2g} rad"
+        what = (
+            f"limits of {' and '.join(pair)} by {limits.max():.2g} rad"
+            if limits.max() > 1e-6
+            else f"home by {home:.2g} rad"
+        )
         return Check(name, False, f"{detail}, but the image differs in the {what}")
     return Check(name, True, detail)
 
@@ -223,7 +239,8 @@ def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[FloatArray
 
 
 def mirror_error(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[FloatArray]) -> float:
-    """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers from the poses' mirrors."""
+    """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers from the poses'
+    mirrors."""
     data, image = mujoco.MjData(model), mujoco.MjData(model)
     worst = 0.0
     for qpos in poses:
@@ -270,7 +287,9 @@ def _markers(robot: Robot) -> Check:
     missing = [name for name in wanted if name not in names]
     like = "a dog's" if wanted is QUADRUPED_MARKERS else "a person's"
     detail = f"{len(names)}; as {like} recordings want them"
-    return Check("markers", not missing, detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}")
+    return Check(
+        "markers", not missing, detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}"
+    )
 
 
 # --- standing ---------------------------------------------------------------------------------------------------------
@@ -284,7 +303,8 @@ def _touching(model: mujoco.MjModel, data: mujoco.MjData) -> list[str]:
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
-    """At home every foot point is on the floor, the feet's shapes are where the points say, and nothing else is as low."""
+    """At home every foot point is on the floor, the feet's shapes are where the points say, and nothing else is as
+    low."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
     high = float(bottoms.max())
@@ -298,7 +318,9 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     if not np.isfinite(max(shapes)):
         return Check("feet", False, "a foot has no shape that collides")
     good = bool(max(high, np.abs(shapes).max()) < FLAT_M)
-    next_one = f"next lowest '{lowest}' at {_mm(others[lowest])}" if np.isfinite(others[lowest]) else "nothing else collides"
+    next_one = (
+        f"next lowest '{lowest}' at {_mm(others[lowest])}" if np.isfinite(others[lowest]) else "nothing else collides"
+    )
     return Check("feet", good, f"{detail}; {next_one}")
 
 
@@ -394,7 +416,9 @@ def settles(robot: Robot) -> Check:
     worst = int(np.argmax(left - stuck))
     fastest = float(np.abs(data.qvel[6:]).max())
     gains = f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm"
-    detail = f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
+    detail = (
+        f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
+    )
     return Check("gains", bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS), detail)
 
 

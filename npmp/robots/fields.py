@@ -18,9 +18,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-def fields(
-    value: Any, where: str, *, required: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, Any]:
+def fields(value: Any, where: str, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     """A mapping with all required keys and no other but the optional ones."""
     allowed = (*required, *optional)
     if not isinstance(value, dict):

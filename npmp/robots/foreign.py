@@ -1,13 +1,13 @@
 """Other people's models, brought in memory into the shape that the package's own have.
 
-A robot.yaml with `drives:` says that its MJCF (or URDF) was not written for this package. Then what stands there is read as
-kinematics, inertia and shapes, and the rest is made here, each time the model is read:
+A robot.yaml with `drives:` says that its MJCF (or URDF) was not written for this package. Then what stands there is
+read as kinematics, inertia and shapes, and the rest is made here, each time the model is read:
 
 - one robot: the tree under the free joint (one is added where there is none); floors, lights, cameras, keyframes,
   sensors, tendons, equality and contact rules go;
 - the free joint is called "root", and every body, joint and geom has a name;
-- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit of `drives:`, which may
-  also give the joints the inertia of their rotors (`armature`) where the model forgot it;
+- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit of `drives:`, which
+  may also give the joints the inertia of their rotors (`armature`) where the model forgot it;
 - shapes that collided with anything meet the floor, and never each other: contype 0, conaffinity 1; feet meet it as the
   package's own do (hard, condim 3, their own sliding friction), for soft ones sink in by a centimetre where they should
   stand;
@@ -149,9 +149,7 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
     refuse_unfit(model, mjcf)
     joints = [model.joint(i).name for i in range(1, model.njnt)]
     bodies = [model.body(i).name for i in range(1, model.nbody)]
-    solver = fields(
-        top.get("solver", {}), f"{where}: solver", required=(), optional=("integrator", "cone", "impratio")
-    )
+    solver = fields(top.get("solver", {}), f"{where}: solver", required=(), optional=("integrator", "cone", "impratio"))
     feet = top["feet"] if isinstance(top["feet"], dict) else {}
     rate = top.get("physics_rate_hz")
     return Adaptation(
@@ -170,9 +168,7 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
     )
 
 
-def _read_drives(
-    value: Any, joints: Sequence[str], own: Mapping[str, Drive], where: str
-) -> dict[str, Drive]:
+def _read_drives(value: Any, joints: Sequence[str], own: Mapping[str, Drive], where: str) -> dict[str, Drive]:
     """Every joint's drive.
 
     `value` is "model" or has kp, kd, torque_limit, and armature perhaps: a number, "model", or one of these per joint.
@@ -193,9 +189,7 @@ def _read_armature(value: Any, joint: str, joints: Sequence[str], where: str) ->
     return None if value == "model" else positive(value, f"{where}.armature")
 
 
-def _read_gain(
-    value: Any, key: str, joint: str, joints: Sequence[str], own: Mapping[str, Drive], where: str
-) -> float:
+def _read_gain(value: Any, key: str, joint: str, joints: Sequence[str], own: Mapping[str, Drive], where: str) -> float:
     if isinstance(value, dict):
         value = fields(value, f"{where}.{key}", required=joints)[joint]
     if value == "model":
@@ -226,9 +220,7 @@ def _read_feet(value: Any, model: mujoco.MjModel, bodies: Sequence[str], where: 
     return tuple(feet)
 
 
-def _shapes_at(
-    model: mujoco.MjModel, body: str, position: FloatArray, turn: FloatArray
-) -> tuple[FootShape, ...]:
+def _shapes_at(model: mujoco.MjModel, body: str, position: FloatArray, turn: FloatArray) -> tuple[FootShape, ...]:
     """The body's colliding shapes centred at a point; `turn` (4,) takes the body's frame to the foot's."""
     b = model.body(body).id
     shapes = []
@@ -263,7 +255,9 @@ def refuse_unfit(model: mujoco.MjModel, mjcf: Path) -> None:
         if model.jnt_type[i] != _HINGE:
             raise InputError(f"{mjcf}: joint '{name}' is no hinge; only hinges may follow the root")
         if model.qpos0[model.jnt_qposadr[i]] != 0:
-            raise InputError(f"{mjcf}: joint '{name}' counts its angle from a ref; give its body that turn and drop ref")
+            raise InputError(
+                f"{mjcf}: joint '{name}' counts its angle from a ref; give its body that turn and drop ref"
+            )
     if model.njnt < 2:
         raise InputError(f"{mjcf}: no joints to drive")
 
@@ -352,7 +346,8 @@ def _make_grip(geom: Any) -> None:
 
 
 def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool = False) -> tuple[str, ...]:
-    """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only what collides or weighs.
+    """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only what collides or
+    weighs.
 
     Looks whose files are missing are left out, and with drop_missing what collides too. Gives the names of such meshes.
     Raises InputError where a missing mesh collides otherwise, or gives a body its mass.
@@ -371,7 +366,8 @@ def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool 
 
 
 def _forget_defaults(spec: mujoco.MjSpec) -> None:
-    """MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has was read with its own."""
+    """MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has was read with its
+    own."""
     usual = mujoco.MjSpec()  # owns its defaults, so it must live as long as they are read
     for kind, names in _DEFAULTS.items():
         mine, theirs = getattr(spec.default, kind), getattr(usual.default, kind)
@@ -442,11 +438,15 @@ def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing:
         for geom in list(body.geoms):
             gone = geom.meshname in missing
             if gone and weighs:
-                raise InputError(f"{mjcf}: the mesh '{geom.meshname}' gives body '{body.name}' its mass, and its file is missing")
+                raise InputError(
+                    f"{mjcf}: the mesh '{geom.meshname}' gives body '{body.name}' its mass, and its file is missing"
+                )
             if gone and colliding(geom):
                 if not drop_missing:
                     hint = "drop_missing=true leaves such shapes out (in robot.yaml, drop_missing: true)"
-                    raise InputError(f"{mjcf}: the mesh '{geom.meshname}' meets the floor, and its file is missing; {hint}")
+                    raise InputError(
+                        f"{mjcf}: the mesh '{geom.meshname}' meets the floor, and its file is missing; {hint}"
+                    )
                 dropped.append(str(geom.meshname))
             if gone or not (visuals or weighs or colliding(geom)):
                 spec.delete(geom)

@@ -1,7 +1,8 @@
 """Where a robot.yaml's `mjcf:` lies: a path, or `menagerie:FOLDER/FILE.xml`, a model of MuJoCo Menagerie.
 
 The models come through the package `mujoco-menagerie` (the extra `menagerie`), which downloads one at its first use and
-keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout to use instead, with or without the package.
+keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout to use instead, with or without the
+package.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ ROOT = "MENAGERIE_ROOT"
 
 
 def locate(reference: str, folder: Path) -> Path:
-    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of Menagerie, downloaded if need be.
+    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of Menagerie, downloaded if need
+    be.
 
-    Raises InputError for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked at.
+    Raises InputError for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked
+    at.
     """
     if not reference.startswith(PREFIX):
         path = Path(reference).expanduser()

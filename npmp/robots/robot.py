@@ -60,8 +60,12 @@ class Robot:
     body_names: tuple[str, ...]
     foot_bodies: tuple[str, ...]
     foot_radius: float  # [m]
-    foot_offset: FloatArray  # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
-    foot_points: FloatArray  # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
+    foot_offset: (
+        FloatArray  # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
+    )
+    foot_points: (
+        FloatArray  # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
+    )
     markers: Mapping[str, Marker]
     imu_site: str
     home_qpos: FloatArray  # (7 + J,) standing, the lowest foot touching z = 0
@@ -135,7 +139,9 @@ def find(robot: str | Path) -> Path:
     if path.is_file() and path.suffix in (".xml", ".urdf"):
         raise InputError(f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it")
     if path.suffix not in (".yaml", ".yml"):
-        raise InputError(f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder")
+        raise InputError(
+            f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder"
+        )
     if not path.is_file():
         raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
     return path
@@ -144,8 +150,8 @@ def find(robot: str | Path) -> Path:
 def load(robot: str | Path) -> Robot:
     """The packaged robot of that name, or your own by its name or by the path of its folder or of its robot.yaml.
 
-    Raises InputError for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a model
-    of MuJoCo Menagerie that cannot be had.
+    Raises InputError for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a
+    model of MuJoCo Menagerie that cannot be had.
     """
     return _read(find(robot))
 
@@ -165,7 +171,12 @@ def _own_folders() -> list[Path]:
 
 
 _REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_FOREIGN = ("physics_rate_hz", "solver", "imu", "drop_missing")  # only with `drives`: a model of one's own says these itself
+_FOREIGN = (
+    "physics_rate_hz",
+    "solver",
+    "imu",
+    "drop_missing",
+)  # only with `drives`: a model of one's own says these itself
 
 
 def _content(path: Path) -> Any:
@@ -255,9 +266,7 @@ def _joint_table(value: Any, joint_names: Sequence[str], where: str) -> FloatArr
     return np.array(rows).T
 
 
-def _feet(
-    value: Any, body_names: Sequence[str], where: str
-) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
+def _feet(value: Any, body_names: Sequence[str], where: str) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
     """Bodies, radius [m], offset (3,) [m] and points (F, K, 3) [m], which are the offset alone where none are given."""
     entry = fields(value, where, required=("bodies", "radius", "offset"), optional=("points", "at"))
     if not isinstance(entry["bodies"], list) or not entry["bodies"]:
@@ -325,9 +334,7 @@ def _drives(
     limited = (model.actuator_forcelimited != 0) & (upper > 0) & (lower == -upper)
     for i, name in enumerate(actuators):
         if not (on_its_joint[i] and position[i]):
-            raise InputError(
-                f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint"
-            )
+            raise InputError(f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint")
         if not limited[i]:
             raise InputError(f"{mjcf}: actuator '{name}' needs a symmetric forcerange, the torque limit")
     return kp, -damping, upper
@@ -352,9 +359,7 @@ def _standing(
 ) -> FloatArray:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
     data = _at(model, home)
-    lowest = min(
-        _point(data, foot, point)[2] for foot, sole in zip(foot_bodies, points, strict=True) for point in sole
-    )
+    lowest = min(_point(data, foot, point)[2] for foot, sole in zip(foot_bodies, points, strict=True) for point in sole)
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 

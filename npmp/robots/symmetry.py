@@ -58,7 +58,8 @@ class Symmetry:
     def mirror_body_quaternions(self, quaternions: ArrayLike) -> FloatArray:
         """Orientations of all bodies, (..., B, 4) wxyz, as the mirrored robot has them: permuted, S R S, and turned.
 
-        A body whose frame is turned by A against the base at zero joints, the image of one turned by A', has S R A'^T S A.
+        A body whose frame is turned by A against the base at zero joints, the image of one turned by A', has S R A'^T S
+        A.
         """
         images = self.mirror_quaternions(np.asarray(quaternions)[..., self.body_permutation, :])
         if np.all(self.body_turns[:, 0] == 1.0):
@@ -66,7 +67,8 @@ class Symmetry:
         return rotations.multiply(images, self.body_turns)
 
     def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> FloatArray:
-        """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (..., B, 4) of the original."""
+        """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (..., B, 4) of the
+        original."""
         images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
         if not np.any(self.body_shifts):
             return images
@@ -107,8 +109,8 @@ class Layout:
 def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry:
     """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...], tolerance: METRES}` describes.
 
-    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left" swaps ends of names and
-    "*left*" what stands anywhere in them.
+    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left" swaps ends of names
+    and "*left*" what stands anywhere in them.
 
     Raises InputError where a swapped name does not exist, or joints or markers are no mirror images.
     """
@@ -160,7 +162,8 @@ def _name_permutation(names: Sequence[str], partners: Mapping[str, str], kind: s
 
 
 def swapped(name: str, part: str, partner: str) -> str | None:
-    """The name with one part of it replaced, or None where it has not that part. "l_", "*_l" and "*left*" as in `swap`."""
+    """The name with one part of it replaced, or None where it has not that part. "l_", "*_l" and "*left*" as in
+    `swap`."""
     old, new = part.strip("*"), partner.strip("*")
     if part.startswith("*") and part.endswith("*"):
         return name.replace(old, new, 1) if old in name else None
@@ -169,9 +172,7 @@ def swapped(name: str, part: str, partner: str) -> str | None:
     return new + name.removeprefix(old) if name.startswith(old) else None
 
 
-def _joint_signs(
-    layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str
-) -> FloatArray:
+def _joint_signs(layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str) -> FloatArray:
     """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against it."""
     images = -layout.joint_axes[permutation] * (1.0 - 2.0 * normal)
     alignment = np.sum(images * layout.joint_axes, axis=-1)
@@ -183,7 +184,8 @@ def _joint_signs(
 
 
 def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
-    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where it is but rounding."""
+    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where it is but
+    rounding."""
     reflection = np.diag(1.0 - 2.0 * normal)
     partners = layout.body_rotations[permutation].swapaxes(-1, -2)
     turns = rotations.from_matrix(reflection @ partners @ reflection @ layout.body_rotations)
@@ -193,7 +195,8 @@ def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> Fl
 
 
 def _body_shifts(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
-    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none where only rounding."""
+    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none where only
+    rounding."""
     apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
     shifts = np.einsum("bij,bi->bj", layout.body_rotations, apart)
     return np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)

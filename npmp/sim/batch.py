@@ -16,7 +16,8 @@ _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 
 
 class BatchSim:
-    """Many simulations of one model on the CPU's threads. The same steps give the same bits, whatever the number of threads.
+    """Many simulations of one model on the CPU's threads. The same steps give the same bits, whatever the number of
+    threads.
 
     The simulator's own arrays are shared, not copied: `qpos` (n, nq) and `qvel` (n, nv) are float64 torch views of its
     live state rows, in MuJoCo's order and units. Writing to them changes the simulations at the next step.
@@ -53,7 +54,8 @@ class BatchSim:
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """As `Simulator.set_state`."""
-        # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset` would wake its threads for it
+        # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset` would wake its threads
+        # for it
         self._state[ids] = self._initial
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
@@ -90,7 +92,8 @@ class BatchSim:
     def broken(self) -> Tensor:
         """Simulations that MuJoCo warned of in the last step, (n,) bool.
 
-        Most had numbers that are not finite or are huge; MuJoCo has put those back to the model's default state, which is finite.
+        Most had numbers that are not finite or are huge; MuJoCo has put those back to the model's default state, which
+        is finite.
         """
         return torch.from_numpy(self._warnings[:, :, 1].any(-1))
 

@@ -1,8 +1,8 @@
 """Domain randomization: what differs from one simulated robot to the next, drawn anew for every episode.
 
-Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's source. The values live in the
-simulator's per-simulation model fields, so the physics costs what it does without. Quantities that vary both for the whole
-robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
+Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's source. The values live
+in the simulator's per-simulation model fields, so the physics costs what it does without. Quantities that vary both for
+the whole robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Spread:
     def __post_init__(self) -> None:
         ranges.share(self, "whole", "each")
         if max(self.whole, self.each) >= 1.0:
-            raise ValueError(f"a spread of 1 or more would make a quantity vanish; got whole {self.whole}, each {self.each}")
+            raise ValueError(
+                f"a spread of 1 or more would make a quantity vanish; got whole {self.whole}, each {self.each}"
+            )
 
     @property
     def active(self) -> bool:
@@ -56,7 +58,9 @@ class PhysicsConfig:
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset")
         if self.friction is not None:
-            object.__setattr__(self, "friction", tuple(float(v) for v in self.friction))  # lists as they come from a file
+            object.__setattr__(
+                self, "friction", tuple(float(v) for v in self.friction)
+            )  # lists as they come from a file
             if len(self.friction) != 2 or not 0.0 < self.friction[0] <= self.friction[1] < math.inf:
                 raise ValueError(f"friction must be two numbers, 0 < low <= high, got {list(self.friction)}")
         if self.payload is not None:
@@ -71,7 +75,8 @@ class PhysicsConfig:
 class PushConfig:
     """Random lateral forces on the root body; by default none. Raises ValueError for negative values.
 
-    The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration and gap are exponential.
+    The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration and gap are
+    exponential.
     """
 
     force: float = 0.0  # at most [N]
@@ -83,8 +88,8 @@ class PushConfig:
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
-# what is scaled: a model field, the component of its last axis (None: all), and the spread's name in PhysicsConfig; masses come
-# first, where the payload finds them
+# what is scaled: a model field, the component of its last axis (None: all), and the spread's name in PhysicsConfig;
+# masses come first, where the payload finds them
 _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
@@ -100,10 +105,10 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
 class PhysicsRandomizer:
     """Writes drawn physics into simulations, and says what was drawn.
 
-    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics (critic, world model); P is 0
-    when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A payload is a point mass at the
-    root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that centre and the inertia about it as
-    they are.
+    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics (critic, world
+    model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A payload
+    is a point mass at the root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that
+    centre and the inertia about it as they are.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
@@ -143,7 +148,9 @@ class PhysicsRandomizer:
         self._trunk, loaded = bodies[0], ("body_mass",) if c.payload is not None else ()
         scaled = [entry for entry in _SCALED if self._spreads()[entry[2]].active or entry[0] in loaded]
         shifted = c.com_trunk > 0 or c.com_links > 0
-        varied = [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
+        varied = (
+            [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
+        )
         self._fields = sim.expand(list(dict.fromkeys(varied)))
         self._derived = shifted or "body_mass" in self._fields
         if self._derived:
@@ -157,7 +164,11 @@ class PhysicsRandomizer:
     def _products(self, scaled: list[tuple[str, int | None, str]]) -> tuple[_Values, _Terms, _Terms]:
         """All values of the entries of _SCALED, with their terms s_global and s_i."""
         nu = self._sim.model.nu
-        robot = {"body": self._bodies, "dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}  # the world has parts too
+        robot = {
+            "body": self._bodies,
+            "dof": torch.arange(6, 6 + nu),
+            "actuator": torch.arange(nu),
+        }  # the world has parts too
         values = _Values(self._sim.model, self._fields, [(name, component) for name, component, _ in scaled])
         whole, each = [], []
         for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
@@ -178,7 +189,13 @@ class PhysicsRandomizer:
 
     def _spreads(self) -> dict[str, Spread]:
         c = self._config
-        return {"mass": c.mass, "damping": c.damping, "friction_loss": c.friction_loss, "gain": c.gain, "torque": c.torque}
+        return {
+            "mass": c.mass,
+            "damping": c.damping,
+            "friction_loss": c.friction_loss,
+            "gain": c.gain,
+            "torque": c.torque,
+        }
 
     @property
     def size(self) -> int:
@@ -187,7 +204,11 @@ class PhysicsRandomizer:
 
     def drawn(self, i: int) -> dict[str, list[float]]:
         """What was drawn for simulation i by name, each in [-1, 1]."""
-        return {name: self.unit[i, columns].tolist() for name, columns in self._columns.items() if columns.stop > columns.start}
+        return {
+            name: self.unit[i, columns].tolist()
+            for name, columns in self._columns.items()
+            if columns.stop > columns.start
+        }
 
     def draw(self, ids: Tensor, generator: torch.Generator) -> None:
         """New physics for simulations ids (k,)."""
@@ -210,7 +231,9 @@ class PhysicsRandomizer:
             drawn = values.nominal * ((1.0 + whole(draws)) * (1.0 + each(draws)))
             if c.payload is not None:
                 low, high = c.payload
-                drawn[:, self._trunk] += low + (high - low) * 0.5 * (1.0 + draws[:, self._columns["payload"]].squeeze(-1))
+                drawn[:, self._trunk] += low + (high - low) * 0.5 * (
+                    1.0 + draws[:, self._columns["payload"]].squeeze(-1)
+                )
             values.write(rows, drawn)
         if self._shifted is not None:
             values, shift = self._shifted
@@ -227,15 +250,19 @@ class PhysicsRandomizer:
 class _Values:
     """Values of model fields, all side by side: few operations on all of them serve a reset, not some on each field.
 
-    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and the values of each part.
+    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and the values of each
+    part.
     """
 
     def __init__(self, model: mujoco.MjModel, fields: dict[str, Tensor], names: list[tuple[str, int | None]]):
-        """fields (n, parts, ...) by name; names of those to take, and which component of the last axis, None for all."""
+        """fields (n, parts, ...) by name; names of those to take, and which component of the last axis, None for
+        all."""
         own = [torch.tensor(getattr(model, name), dtype=torch.float64) for name, _ in names]
         own = [values if at is None else values[:, at] for values, (_, at) in zip(own, names, strict=True)]
         self.shapes = [(len(values), values.numel() // len(values)) for values in own]
-        self._targets = [fields[name].flatten(1) if at is None else fields[name][..., at] for name, at in names]  # views
+        self._targets = [
+            fields[name].flatten(1) if at is None else fields[name][..., at] for name, at in names
+        ]  # views
         self._sizes = [target.shape[1] for target in self._targets]
         self.nominal = torch.cat([values.flatten() for values in own]).to(self._targets[0].device)
 
@@ -248,7 +275,9 @@ class _Values:
 class _Terms:
     """Half-widths times draws, one for each of the values that stand side by side; zero for those that do not vary."""
 
-    def __init__(self, fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]], place: torch.device):
+    def __init__(
+        self, fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]], place: torch.device
+    ):
         """fields: shape (parts, values of each), and what varies: parts, their half-width, and which draws are theirs.
 
         There is one draw for all of those parts, one for each, or one for each value.

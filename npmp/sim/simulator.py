@@ -13,8 +13,8 @@ from torch import Tensor
 class Simulator(Protocol):
     """Many simulations of one model, one control step a call; tensors in and out are on `device`.
 
-    `qpos` (n, nq) and `qvel` (n, nv) are the present state in MuJoCo's order and units, to be read only and overwritten by the
-    next call: whoever keeps them clones them. Their precision is the simulator's.
+    `qpos` (n, nq) and `qvel` (n, nv) are the present state in MuJoCo's order and units, to be read only and overwritten
+    by the next call: whoever keeps them clones them. Their precision is the simulator's.
     """
 
     model: mujoco.MjModel
@@ -31,7 +31,8 @@ class Simulator(Protocol):
         """Velocities, (n, nv)."""
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """Place simulations ids (k,) int64, at rest in every internal state (time, warm start of the solver, controls, wrenches).
+        """Place simulations ids (k,) int64, at rest in every internal state (time, warm start of the solver, controls,
+        wrenches).
 
         qpos (k, nq), qvel (k, nv), of any floating type.
         """
@@ -42,22 +43,25 @@ class Simulator(Protocol):
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
         """One control step of every simulation. ctrl (n, nu): joint targets [rad] for position actuators.
 
-        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which they reach
-        with the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period). None: `ctrl` holds
-        for the whole step (zero-order hold).
+        previous: (n, nu) the targets of the step before: the targets then move linearly from these to `ctrl`, which
+        they reach with the last physics step (robot-NPMP's delayed first-order hold: the delay is one control period).
+        None: `ctrl` holds for the whole step (zero-order hold).
         """
 
     def wrench(self, body: int) -> Tensor:
-        """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: what is written acts until it is written anew."""
+        """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: what is written acts until it is
+        written anew."""
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Give model fields per-simulation values; the live values (n, ...) by name, on whatever device the models are.
 
-        Called once, before the first step. Raises: InputError for a field that cannot vary from simulation to simulation.
+        Called once, before the first step. Raises: InputError for a field that cannot vary from simulation to
+          simulation.
         """
 
     def set_const(self, ids: Tensor) -> None:
-        """Let the constants that MuJoCo derives from masses and inertias follow what was written to them in models ids (k,)."""
+        """Let the constants that MuJoCo derives from masses and inertias follow what was written to them in models ids
+        (k,)."""
 
     def broken(self) -> Tensor:
         """Simulations whose numbers stopped making sense in the last step, (n,) bool; they must be placed anew."""

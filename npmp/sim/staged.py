@@ -15,13 +15,19 @@ from npmp.sim.simulator import sensor_columns
 class StagedBatchSim:
     """`BatchSim` whose state is mirrored on another device.
 
-    A control step sends controls and wrenches to the host in one copy, and brings back positions, velocities and sensors in one;
-    on the host both lie in pinned memory. Resets send what they write. `snapshot` stays on the host. The physics is
-    `BatchSim`'s to the bit, for equal controls.
+    A control step sends controls and wrenches to the host in one copy, and brings back positions, velocities and
+    sensors in one; on the host both lie in pinned memory. Resets send what they write. `snapshot` stays on the host.
+    The physics is `BatchSim`'s to the bit, for equal controls.
     """
 
     def __init__(
-        self, model: mujoco.MjModel, num_envs: int, *, control_rate_hz: float, device: torch.device, num_threads: int = 0
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        control_rate_hz: float,
+        device: torch.device,
+        num_threads: int = 0,
     ):
         """As `BatchSim`; device: where the environment's tensors are."""
         self.host = BatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)

@@ -1,7 +1,7 @@
 """mujoco_warp as the environments use it: physics in float32 where the tensors are, shared with torch without copies.
 
-On a GPU a control step is one CUDA graph. On the CPU the same kernels run one simulation after the other on one core, which
-takes it some thirty times as long as `BatchSim`: for tests and for looking into things.
+On a GPU a control step is one CUDA graph. On the CPU the same kernels run one simulation after the other on one core,
+which takes it some thirty times as long as `BatchSim`: for tests and for looking into things.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.sim.simulator import sensor_columns, substeps_of
 
-# Contacts that have room in a simulation, where the model could have more: twice what OP3, all of boxes, has at most when it
-# tumbles over the floor at random (18; ANYmal B 8).
+# Contacts that have room in a simulation, where the model could have more: twice what OP3, all of boxes, has at most
+# when it tumbles over the floor at random (18; ANYmal B 8).
 CONTACTS = 48
 # What `mjw.set_const` writes, where the masses differ from simulation to simulation.
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
-# Overflows that change the physics: contacts or constraint rows without room are left out. (A solver that stops at its limit of
-# iterations is no overflow: MuJoCo's does the same.)
+# Overflows that change the physics: contacts or constraint rows without room are left out. (A solver that stops at its
+# limit of iterations is no overflow: MuJoCo's does the same.)
 _LOSSES = ("NEFC", "NJMAX_NNZ", "BROADPHASE", "NARROWPHASE", "CCD", "CONTACT_MATCH")
 # Control steps between two looks for overflows: each look waits for the device.
 _LOOK_EVERY = 50
@@ -50,10 +50,11 @@ def _hold(  # type: ignore[no-untyped-def]
 class WarpSim:
     """Many simulations of one model by mujoco_warp; see `Simulator`.
 
-    `qpos` and `qvel` are float32 views of its arrays: writing to them changes the simulations at the next step. Torch's work
-    must be on its default stream, with which warp's is in order. On a GPU contacts are found in no fixed order, so that sums of
-    forces may differ in the last bit from run to run: only `BatchSim` on the CPU promises equal bits. Integrator, cone, solver
-    and their options are the model's; the solver's tolerance is 1e-6 where the model's is less, as single precision allows.
+    `qpos` and `qvel` are float32 views of its arrays: writing to them changes the simulations at the next step. Torch's
+    work must be on its default stream, with which warp's is in order. On a GPU contacts are found in no fixed order, so
+    that sums of forces may differ in the last bit from run to run: only `BatchSim` on the CPU promises equal bits.
+    Integrator, cone, solver and their options are the model's; the solver's tolerance is 1e-6 where the model's is
+    less, as single precision allows.
 
     A simulation that diverges becomes NaN and stays so until it is placed anew. (MuJoCo itself resets it.)
     """
@@ -70,11 +71,11 @@ class WarpSim:
         """Make the simulations, all in the model's default state.
 
         Args:
-          contacts: that have room in one simulation. By default as many as the model can have, at most 48; more are left out,
-            with a RuntimeWarning.
+          contacts: that have room in one simulation. By default as many as the model can have, at most 48; more are
+            left out, with a RuntimeWarning.
 
-        Raises: InputError for a model with what mujoco_warp does not support; ValueError when the control period is no multiple
-          of the timestep.
+        Raises: InputError for a model with what mujoco_warp does not support; ValueError when the control period is no
+          multiple of the timestep.
         """
         self.model, self.num_envs = model, num_envs
         self.substeps = substeps_of(model, control_rate_hz)
@@ -138,7 +139,9 @@ class WarpSim:
         d = self._data
         for k in range(self.substeps):
             share = (k + 1) / self.substeps
-            wp.launch(_hold, dim=(self.num_envs, self.model.nu), inputs=[self._start, self._end, share], outputs=[d.ctrl])
+            wp.launch(
+                _hold, dim=(self.num_envs, self.model.nu), inputs=[self._start, self._end, share], outputs=[d.ctrl]
+            )
             mjw.step(self._model, d)
 
     def _derive_constants(self) -> None:
@@ -206,7 +209,9 @@ class WarpSim:
 
     def restore(self, state: Tensor) -> None:
         """As `Simulator.restore`."""
-        for part, kept in zip(self._state, state.to(self.qpos).split([p.shape[1] for p in self._state], -1), strict=True):
+        for part, kept in zip(
+            self._state, state.to(self.qpos).split([p.shape[1] for p in self._state], -1), strict=True
+        ):
             part.copy_(kept)
 
 
@@ -221,7 +226,11 @@ class _Replay:
     def __call__(self) -> None:
         with wp.ScopedDevice(self._device):
             # the solver's loop needs conditional nodes in the graph, the scratch arrays a memory pool
-            if not self._device.is_cuda or not wp.is_conditional_graph_supported() or not wp.is_mempool_enabled(self._device):
+            if (
+                not self._device.is_cuda
+                or not wp.is_conditional_graph_supported()
+                or not wp.is_mempool_enabled(self._device)
+            ):
                 self._launches()
                 return
             if self._graph is None:
@@ -247,9 +256,11 @@ def _no_collection() -> Iterator[None]:
 
 
 def contacts_at_most(model: mujoco.MjModel) -> int:
-    """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a capsule, 4 of anything else.
+    """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a capsule, 4 of anything
+    else.
 
-    Raises: InputError for a model in which anything but planes is collided with: nobody could say how many there can be.
+    Raises: InputError for a model in which anything but planes is collided with: nobody could say how many there can
+      be.
     """
     kinds, planes = mujoco.mjtGeom, model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     others = ~planes & ((model.geom_contype | model.geom_conaffinity) != 0)

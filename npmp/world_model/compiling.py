@@ -1,4 +1,5 @@
-"""`torch.compile` for the small recursions that the learner differentiates through, and what happens where it cannot work."""
+"""`torch.compile` for the small recursions that the learner differentiates through, and what happens where it cannot
+work."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from torch.utils import _pytree as pytree
 def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     """One step of a recursion, a function of tensors of fixed shapes, compiled at its first call where that is wanted.
 
-    Compiling needs a C++ compiler at run time. Where there is none, or it fails, one line on stderr says so and the step stays
-    as it is: the same numbers up to rounding, slower. The backward pass is compiled when it is first asked for, in the caller's
-    `backward()`; so the first call with gradients tries both ways once, and throws the result away. Shapes that come later are
-    compiled anew: of these, a failure is met in the forward pass only.
+    Compiling needs a C++ compiler at run time. Where there is none, or it fails, one line on stderr says so and the
+    step stays as it is: the same numbers up to rounding, slower. The backward pass is compiled when it is first asked
+    for, in the caller's `backward()`; so the first call with gradients tries both ways once, and throws the result
+    away. Shapes that come later are compiled anew: of these, a failure is met in the forward pass only.
 
     step: its first argument is what it carries from one call to the next, a tensor or a named tuple of them.
     """
@@ -48,14 +49,17 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
 
 def _try_both_ways(step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> None:
     """Call a step and go back through it to what it carries; no parameter's gradient changes."""
-    outputs = [leaf for leaf in pytree.tree_leaves(step(carry, *inputs)) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    outputs = [
+        leaf for leaf in pytree.tree_leaves(step(carry, *inputs)) if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]
     if outputs:
         total = torch.stack([output.sum() for output in outputs]).sum()
         torch.autograd.grad(total, pytree.tree_leaves(carry), allow_unused=True)
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What says that compiling failed: torch's errors of tracing and of making code, and the system's of disk and compiler."""
+    """What says that compiling failed: torch's errors of tracing and of making code, and the system's of disk and
+    compiler."""
     import torch._inductor.exc as inductor
 
     own = (kind for kind in vars(inductor).values() if isinstance(kind, type) and issubclass(kind, Exception))

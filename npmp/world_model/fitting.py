@@ -17,7 +17,8 @@ from npmp.world_model.replay import Replay
 
 @dataclass(frozen=True)
 class ModelFitConfig:
-    """How the world model is fitted; pairs are (start, end) of a linear course over the run. Raises ValueError out of range."""
+    """How the world model is fitted; pairs are (start, end) of a linear course over the run. Raises ValueError out of
+    range."""
 
     model_hidden: tuple[int, ...] = (256, 256, 256)
     model_updates: int = 4  # per iteration
@@ -58,7 +59,8 @@ class ModelFit:
         self.model.fit_scales(state, window.setpoints[0][keep], velocity)
 
     def __call__(self, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
-        """One iteration's gradient steps; progress in [0, 1] is the share of the run done. Returns metrics of the last step."""
+        """One iteration's gradient steps; progress in [0, 1] is the share of the run done. Returns metrics of the last
+        step."""
         c = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = course(c.model_lr, progress)

@@ -1,8 +1,8 @@
 """Imagination: the policy rolled out in the world model, differentiably.
 
-A step is a pure function of tensors, with every random number drawn in advance, so that it can be compiled once and serves any
-horizon. What does not depend on the imagined robots (the reference ahead of them) is gathered before the first step, and what no
-later step depends on (the losses) is computed for all steps at once after the last.
+A step is a pure function of tensors, with every random number drawn in advance, so that it can be compiled once and
+serves any horizon. What does not depend on the imagined robots (the reference ahead of them) is gathered before the
+first step, and what no later step depends on (the losses) is computed for all steps at once after the last.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Imagined(NamedTuple):
 class Imagination:
     """Rolls a policy out in a world model from replayed moments.
 
-    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays what it is
-    at the start.
+    The encoder sees the exact imagined state, the decoder what the robot's sensors would make of it. The physics stays
+    what it is at the start.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Imagination:
         Args:
           reference_at: global frame indices (...) -> ReferenceFrames.
           discount: weight of step k is discount**k.
-          postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as they do
-            in collection, and are asked to stay within these.
+          postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as
+            they do in collection, and are asked to stay within these.
           likeness: the same, and they are asked to move, all together, as the recordings do.
           compile: compile the step at its first use, which takes a minute or so and pays in long runs.
         """
@@ -130,8 +130,9 @@ class Imagination:
     def burn_in(self, stretch: Start, first: Tensor, generator: torch.Generator) -> Start:
         """The last of T + 1 successive moments, with the memory that the decoder as it is now has there.
 
-        The memory stored at the first moment is carried on over the T real steps, with the latents that were used and the exact
-        observations, delayed and made noisy anew. Where an episode began, or the target changed, it is the stored one again.
+        The memory stored at the first moment is carried on over the T real steps, with the latents that were used and
+        the exact observations, delayed and made noisy anew. Where an episode began, or the target changed, it is the
+        stored one again.
 
         stretch, first: of `Replay.stretches`, (T + 1, B, ...).
         """
@@ -142,7 +143,8 @@ class Imagination:
             _, memory = self.skill.decode(stretch.z[t + 1], seen, memory)  # a moment's z is that of the step before
             begins = first[t + 1].unsqueeze(-1)
             memory = DecoderState(
-                torch.where(begins, stretch.hidden[t + 1], memory.hidden), torch.where(begins, stretch.cell[t + 1], memory.cell)
+                torch.where(begins, stretch.hidden[t + 1], memory.hidden),
+                torch.where(begins, stretch.cell[t + 1], memory.cell),
             )
         return Start(*(field[-1] for field in stretch))._replace(hidden=memory.hidden, cell=memory.cell)
 

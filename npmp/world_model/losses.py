@@ -19,7 +19,8 @@ Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TrackingWeights:
-    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises ValueError below zero."""
+    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises ValueError below
+    zero."""
 
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
@@ -36,7 +37,8 @@ class TrackingWeights:
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """Weights of the absolute differences by which the model's open-loop predictions are judged. Raises ValueError below zero."""
+    """Weights of the absolute differences by which the model's open-loop predictions are judged. Raises ValueError
+    below zero."""
 
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
@@ -61,7 +63,9 @@ def prediction_error(a: RobotState, b: RobotState, w: ModelWeights) -> Tensor:
     )
 
 
-def model_loss(advance: Advance, window: Window, weights: ModelWeights | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+def model_loss(
+    advance: Advance, window: Window, weights: ModelWeights | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Open-loop error of the world model over real windows, unrolled from their first state.
 
     advance: `WorldModel.advance` or what has its signature.

@@ -12,15 +12,16 @@ from npmp.envs.state import RobotState, StepVelocity, integrate
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 
-    An MLP sees the robot's state without horizontal position and heading, and the new setpoint relative to the joints; it
-    predicts the change of the 6 + nu velocities, seen from the root frame at the start of the step. The rest is kinematics. Where
-    physics is randomized it is told what was drawn, `Plant.physics`.
+    An MLP sees the robot's state without horizontal position and heading, and the new setpoint relative to the joints;
+    it predicts the change of the 6 + nu velocities, seen from the root frame at the start of the step. The rest is
+    kinematics. Where physics is randomized it is told what was drawn, `Plant.physics`.
     """
 
     home: Tensor
 
     def __init__(self, home: Tensor, dt: float, hidden: tuple[int, ...] = (256, 256, 256), physics_size: int = 0):
-        """home (nu,) joint angles of the home pose [rad]; dt control period [s]; physics_size width of the drawn physics."""
+        """home (nu,) joint angles of the home pose [rad]; dt control period [s]; physics_size width of the drawn
+        physics."""
         super().__init__()
         nu = len(home)
         self.dt = dt
@@ -52,7 +53,8 @@ class WorldModel(nn.Module):
         )
 
     def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
-        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None if 0 wide."""
+        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None if 0
+        wide."""
         if physics is None:
             physics = setpoint[..., :0]
         return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt)

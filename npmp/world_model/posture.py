@@ -1,4 +1,5 @@
-"""What is asked of imagined robots that follow the prior instead of a reference: to stay up, and to move as the recordings do."""
+"""What is asked of imagined robots that follow the prior instead of a reference: to stay up, and to move as the
+recordings do."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from npmp.envs.state import RobotState
 class PostureRange(nn.Module):
     """The range of root heights, tilts and joint angles that a reference's frames take, but for their rarest.
 
-    A robot that acts from the prior has nothing to track; it can be asked to remain where the recordings are. Standing still is
-    enough for that: see `MotionLikeness`.
+    A robot that acts from the prior has nothing to track; it can be asked to remain where the recordings are. Standing
+    still is enough for that: see `MotionLikeness`.
     """
 
     low: Tensor
@@ -48,13 +49,14 @@ def _posture(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
 
 
 class MotionLikeness(nn.Module):
-    """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between their states and recorded ones.
+    """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between their states and
+    recorded ones.
 
-    A state is its root's height, vertical and velocities in the root frame, its joints' angles and velocities, each in standard
-    deviations of the recordings; place and heading are left out. Both crowds are projected onto random directions, where the
-    distance between distributions is the mean distance of what has the same rank [Rabin et al. 2011, Wasserstein barycenter and
-    its application to texture mixing]. Unlike a range of postures it is not met by standing still where the recordings walk,
-    and unlike a discriminator there is nothing to train.
+    A state is its root's height, vertical and velocities in the root frame, its joints' angles and velocities, each in
+    standard deviations of the recordings; place and heading are left out. Both crowds are projected onto random
+    directions, where the distance between distributions is the mean distance of what has the same rank [Rabin et al.
+    2011, Wasserstein barycenter and its application to texture mixing]. Unlike a range of postures it is not met by
+    standing still where the recordings walk, and unlike a discriminator there is nothing to train.
     """
 
     states: Tensor
@@ -62,7 +64,8 @@ class MotionLikeness(nn.Module):
     last: Tensor
 
     def __init__(self, reference: Reference, directions: int = 64):
-        """reference: whose frames are drawn by their clips' weights, as starts are; directions: projections of each call."""
+        """reference: whose frames are drawn by their clips' weights, as starts are; directions: projections of each
+        call."""
         super().__init__()
         states = _motion(reference.tracked(reference.frames))
         weight = reference.weight.repeat_interleave(reference.length)
@@ -75,11 +78,13 @@ class MotionLikeness(nn.Module):
         self.directions = directions
 
     def forward(self, state: RobotState, generator: torch.Generator) -> Tensor:
-        """Distance of what n robots do over T steps, batch shape (T, n), from as many stretches of as many frames drawn.
+        """Distance of what n robots do over T steps, batch shape (T, n), from as many stretches of as many frames
+        drawn.
 
         Stretches, as states that follow each other are alike on either side; one stays at the last frame of its clip.
 
-        Returns: (), in standard deviations of a projection; above zero by the chance of the draws for robots that do move alike.
+        Returns: (), in standard deviations of a projection; above zero by the chance of the draws for robots that do
+          move alike.
         """
         found = self.scale(_motion(state))
         steps, robots, width = found.shape

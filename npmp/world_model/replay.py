@@ -38,8 +38,8 @@ FLOATS = tuple(name for name in Start._fields if name not in ("frame", "last_fra
 class Replay:
     """A ring of the last `capacity` steps of n robots.
 
-    Slot t holds a robot's state before step t, what it did then, and whether an episode began there; the state after the step is
-    the next slot's. The successor of an episode's last step is not kept: that transition is masked.
+    Slot t holds a robot's state before step t, what it did then, and whether an episode began there; the state after
+    the step is the next slot's. The successor of an episode's last step is not kept: that transition is masked.
     """
 
     def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int], device: torch.device | str = "cpu"):
@@ -104,7 +104,8 @@ class Replay:
     def stretches(
         self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False
     ) -> tuple[Start, Tensor]:
-        """`length` successive moments and the one after them, to imagine from: fields (length + 1, batch, ...), oldest first.
+        """`length` successive moments and the one after them, to imagine from: fields (length + 1, batch, ...), oldest
+        first.
 
         tracking: of robots that have reference left after the last.
 
@@ -113,7 +114,9 @@ class Replay:
         slot, env = self._draw(batch, length, generator, tracking=tracking)
         steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         fields = {k: v[steps, env] for k, v in self.floats.items()}
-        return Start(**fields, frame=self.frame[steps, env], last_frame=self.last_frame[steps, env]), self.first[steps, env]
+        return Start(**fields, frame=self.frame[steps, env], last_frame=self.last_frame[steps, env]), self.first[
+            steps, env
+        ]
 
     def state_dict(self) -> dict[str, Tensor]:
         """The written slots, for checkpoints."""
@@ -133,7 +136,9 @@ class Replay:
         """
         filled = len(state["frame"])
         if filled > self.capacity or state["frame"].shape[1] != self.num_envs:
-            raise ValueError(f"a replay of {tuple(state['frame'].shape)} does not fit ({self.capacity}, {self.num_envs})")
+            raise ValueError(
+                f"a replay of {tuple(state['frame'].shape)} does not fit ({self.capacity}, {self.num_envs})"
+            )
         for name, values in self.floats.items():
             values[:filled] = state[f"floats.{name}"]
         self.frame[:filled], self.last_frame[:filled] = state["frame"], state["last_frame"]

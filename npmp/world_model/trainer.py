@@ -46,26 +46,41 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
-    stay_up: float = 0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
+    stay_up: float = (
+        0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
+    )
     likeness: float = 0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
-    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `_decay`
+    ema: float = (
+        0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `_decay`
+    )
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
-    overlap: bool = False  # collect and fit the model on a second thread, for the policy's updates to use an iteration later
+    overlap: bool = (
+        False  # collect and fit the model on a second thread, for the policy's updates to use an iteration later
+    )
     weights: TrackingWeights = field(default_factory=TrackingWeights)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(
-            self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch", "horizon", "prior_steps"
+            self,
+            "collect_steps",
+            "replay_steps",
+            "warmup_steps",
+            "policy_updates",
+            "policy_batch",
+            "horizon",
+            "prior_steps",
         )
         ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
         ranges.above_zero(self, "policy_lr", "beta_ramp")
         ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up", "likeness", "burn_in")
         ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
-            raise ValueError(f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one")
+            raise ValueError(
+                f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one"
+            )
         if not self.burn_in < min(self.warmup_steps, self.replay_steps):
             raise ValueError(f"burn_in ({self.burn_in}) must be below warmup_steps and replay_steps")
         if self.optimizer not in OPTIMIZERS:
@@ -94,9 +109,7 @@ class WorldModelTrainer:
         self.features = ReferenceFeatures(env.robot, env.reference, horizon)
         all_frames = torch.arange(env.reference.num_frames, device=env.device)
         context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
-        contract = SkillContract.for_robot(
-            env.robot, net, context_size=context.shape[-1], context_horizon=horizon
-        )
+        contract = SkillContract.for_robot(env.robot, net, context_size=context.shape[-1], context_horizon=horizon)
         self.skill = SkillModule(contract).to(env.device)
         self._fit_observation_scales(context, all_frames)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
@@ -153,7 +166,8 @@ class WorldModelTrainer:
         seen = proprioception(self.env.reference.state(frames), self.env.home)
         self.skill.observation_scale.fit(seen, 0.1)
 
-    # --- collection ---------------------------------------------------------------------------------------------------------
+    # --- collection
+    # ---------------------------------------------------------------------------------------------------------
 
     def collect(self, steps: int, noise: float) -> dict[str, float]:
         """Run all robots for some control steps with action noise [rad], into the replay.
@@ -227,7 +241,11 @@ class WorldModelTrainer:
             self.memory = memory.reset(done)
             self.first = done | ends | jumps
         tracking = max(tracking, 1.0)
-        figures = {"error": error / tracking, "failures_per_s": failures / tracking / env.dt, "reward": reward / tracking}
+        figures = {
+            "error": error / tracking,
+            "failures_per_s": failures / tracking / env.dt,
+            "reward": reward / tracking,
+        }
         return taken, figures
 
     def _randn(self, shape: torch.Size) -> Tensor:
@@ -240,10 +258,12 @@ class WorldModelTrainer:
             self.fit.take_scales(self.replay, self.generator)
             self.freeze_model()
 
-    # --- learning -----------------------------------------------------------------------------------------------------------
+    # --- learning
+    # -----------------------------------------------------------------------------------------------------------
 
     def iteration(self, progress: float) -> dict[str, float]:
-        """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
+        """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the
+        log."""
         c = self.config
         for optimizer in self.policy_optimizers.values():
             for group in optimizer.param_groups:
@@ -272,7 +292,8 @@ class WorldModelTrainer:
     def _act_and_fit(
         self, actor: SkillModule, noise: float, progress: float
     ) -> tuple[list[dict[str, Tensor]], dict[str, float], dict[str, float]]:
-        """What the second thread does of an iteration: no random number, weight or buffer of it is touched by the first."""
+        """What the second thread does of an iteration: no random number, weight or buffer of it is touched by the
+        first."""
         taken, figures = self._act(actor, self.config.collect_steps, noise)
         return taken, figures, self.fit(self.replay, progress, self.acting)
 
@@ -336,21 +357,29 @@ class WorldModelTrainer:
     def module(self) -> SkillModule:
         """The averaged skill module, with the range of the latents that imitation has used lately."""
         z = self.replay.floats["z"][: self.replay.filled]
-        tracked = (self.replay.last_frame > self.replay.frame)[: self.replay.filled] & ~self.replay.first[: self.replay.filled]
+        tracked = (self.replay.last_frame > self.replay.frame)[: self.replay.filled] & ~self.replay.first[
+            : self.replay.filled
+        ]
         if tracked.any():
             self.average.latent_range.copy_(torch.quantile(z[tracked][:100_000].abs(), 0.99, dim=0).clamp(min=0.1))
         return self.average
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------
+    # --- checkpoints
+    # --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted one."""
+        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted
+        one."""
         return {
             **prefixed("skill", self.skill.state_dict()),
             **prefixed("average", self.average.state_dict()),
             **prefixed("model", self.model.state_dict()),
             **prefixed("model_optimizer", optimizer_tensors(self.fit.optimizer)),
-            **{k: v for name, one in self.policy_optimizers.items() for k, v in prefixed(name, optimizer_tensors(one)).items()},
+            **{
+                k: v
+                for name, one in self.policy_optimizers.items()
+                for k, v in prefixed(name, optimizer_tensors(one)).items()
+            },
             **prefixed("env", self.env.state_dict()),
             **prefixed("replay", self.replay.state_dict()),
             "generator": self.generator.get_state(),
@@ -378,7 +407,9 @@ class WorldModelTrainer:
             self.env.load_state_dict(under("env", state))
             self.replay.load_state_dict(under("replay", state))
             self.generator.set_state(state["generator"])
-            if self.config.overlap and "acting" in state:  # not there where a run goes on overlapped that did not so far
+            if (
+                self.config.overlap and "acting" in state
+            ):  # not there where a run goes on overlapped that did not so far
                 self.acting.set_state(state["acting"])
             kept = {name: state[name].to(self.z.device, copy=True) for name in ("z", "first", "free", "hidden", "cell")}
             self.z, self.first, self.free = kept["z"], kept["first"], kept["free"]

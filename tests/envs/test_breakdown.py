@@ -1,4 +1,5 @@
-"""Simulations that break down: seen although MuJoCo puts them back by itself, counted, described, and kept from everybody."""
+"""Simulations that break down: seen although MuJoCo puts them back by itself, counted, described, and kept from
+everybody."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def test_a_broken_simulation_fails_alone(
     assert torch.equal(step.state.pack()[[0, 2]], whole.state.pack()[[0, 2]])
     (known,) = env.plant.breakdowns
     assert (known["robot"], known["clip"], known["frame"]) == (1, motions.motions[1].name, 7)
-    assert reason in known["reason"] and list(known["physics"]) == ["mass_whole"] and len(known["state_before"]) == len(before)
+    assert (
+        reason in known["reason"]
+        and list(known["physics"]) == ["mass_whole"]
+        and len(known["state_before"]) == len(before)
+    )
     env.reset(step.terminated)
     again = env.step(action)
     assert not env.plant.broken.any() and len(env.plant.breakdowns) == 1 and bool(again.state.pack().isfinite().all())

@@ -1,4 +1,5 @@
-"""The dm_env face: dm_env's own conformance tests, a mirrored physics, and dm_control's viewer loop without a window."""
+"""The dm_env face: dm_env's own conformance tests, a mirrored physics, and dm_control's viewer loop without a
+window."""
 
 from __future__ import annotations
 

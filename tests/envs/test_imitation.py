@@ -117,7 +117,9 @@ def test_reset_starts_with_the_references_velocity(robot: Robot, motions: Motion
     env = make(robot, motions, 100)
     env.reset(clip=torch.zeros(100, dtype=torch.long), frame=torch.arange(100))
     state = env.state
-    torch.testing.assert_close(env.sim.qvel[:, :3].float(), geometry.to_world(state.root_rot, state.root_vel), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        env.sim.qvel[:, :3].float(), geometry.to_world(state.root_rot, state.root_vel), atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(env.sim.qvel[:, 3:6].float(), state.root_ang, atol=1e-5, rtol=0)
     torch.testing.assert_close(env.sim.qvel[:, 6:].float(), state.joint_vel, atol=1e-5, rtol=0)
 

@@ -12,8 +12,8 @@ from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
 
-# Branches of different depth, siblings out of order, welded bodies in the middle and at the end, turned bodies, hinges off the
-# body's origin and about slanted axes, and mass away from the origins.
+# Branches of different depth, siblings out of order, welded bodies in the middle and at the end, turned bodies, hinges
+# off the body's origin and about slanted axes, and mass away from the origins.
 ODD_TREE = """
 <mujoco><worldbody><body name="root" pos="0 0 1"><freejoint/>
   <inertial pos="0.1 -0.2 0.05" mass="3" diaginertia="1 1 1"/>
@@ -84,7 +84,9 @@ def test_gradients_are_right() -> None:
 
 
 def test_points_in_the_root_frame() -> None:
-    quarter = torch.tensor([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # the root's x axis points along world y
+    quarter = torch.tensor(
+        [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    )  # the root's x axis points along world y
     position = torch.tensor([[1.0, 1.0, 1.0], [1.0, 3.0, 1.5]])
     poses = BodyPoses(position, torch.stack((quarter, torch.eye(3))), torch.zeros(3))
     torch.testing.assert_close(in_root_frame(poses, torch.tensor([1])), torch.tensor([[2.0, 0.0, 0.5]]))
@@ -93,7 +95,10 @@ def test_points_in_the_root_frame() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ('<body><freejoint/><geom size="1"/><body><joint name="rail" type="slide"/><geom size="1"/></body></body>', "'rail'"),
+        (
+            '<body><freejoint/><geom size="1"/><body><joint name="rail" type="slide"/><geom size="1"/></body></body>',
+            "'rail'",
+        ),
         (
             '<body><freejoint/><geom size="1"/>'
             '<body><joint name="x" axis="1 0 0"/><joint name="y"/><geom size="1"/></body></body>',

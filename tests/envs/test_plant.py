@@ -20,7 +20,9 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 DT = 0.02
 FULL = PlantConfig(
     hold="first_order",
-    physics=PhysicsConfig(friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, joint_offset=0.05, gain=Spread(0.2)),
+    physics=PhysicsConfig(
+        friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, joint_offset=0.05, gain=Spread(0.2)
+    ),
     pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.2),
     sensors=SensorConfig(
         delay_s=(0.0, 0.02), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5, up_noise=0.05
@@ -51,7 +53,9 @@ def test_the_delay_is_one_for_all_sensors_and_uniform() -> None:
     sensing = Sensing(SensorConfig(delay_s=(0.01, 0.05)), torch.zeros(12), DT)
     seen = sensing.read(counting(4000, 3), torch.Generator().manual_seed(0))
     lag = -seen[:, 0] * DT
-    assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12]) and torch.equal(seen[:, :1].expand(-1, 9), seen[:, 24:])
+    assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12]) and torch.equal(
+        seen[:, :1].expand(-1, 9), seen[:, 24:]
+    )
     assert lag.min() >= 0.01 - 1e-6 and lag.max() <= 0.05 + 1e-6 and lag.mean().item() == pytest.approx(0.03, abs=0.001)
 
 
@@ -81,7 +85,9 @@ def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet)
     torch.testing.assert_close(read, env.state.joint_pos - env.home + offset)
     torch.testing.assert_close(env.plant.setpoint(read), env.state.joint_pos)
     env.step(read)
-    torch.testing.assert_close(env.observe()[:, 12:24], read, atol=1e-6, rtol=0)  # what it commanded, as it commanded it
+    torch.testing.assert_close(
+        env.observe()[:, 12:24], read, atol=1e-6, rtol=0
+    )  # what it commanded, as it commanded it
 
 
 def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: MotionSet) -> None:
@@ -90,7 +96,9 @@ def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: M
     for env in (first, zero):
         env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
         env.step(action)
-    moved = [(env.state.joint_pos - env.reference.at(torch.tensor([10])).joint_pos).abs().mean() for env in (first, zero)]
+    moved = [
+        (env.state.joint_pos - env.reference.at(torch.tensor([10])).joint_pos).abs().mean() for env in (first, zero)
+    ]
     assert moved[0] < 0.8 * moved[1]
     with pytest.raises(ValueError, match="hold"):
         PlantConfig(hold="cubic")
@@ -108,7 +116,8 @@ def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> 
 
 
 def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) -> None:
-    """Turning robot and push together changes nothing; a push from behind is forwards, one from the right is to the left."""
+    """Turning robot and push together changes nothing; a push from behind is forwards, one from the right is to the
+    left."""
     env = env_of(robot, motions, 3, FULL)
     yaw = torch.tensor([0.0, torch.pi / 2, -2.0])
     tilted = geometry.exp_so3(torch.tensor([0.1, -0.2, 0.0]))

@@ -56,7 +56,9 @@ def test_terms_equal_dm_controls_comic(robot: Robot, motions: MotionSet) -> None
     reference, feet = Reference(robot, motions), feet_of(robot)
     state, poses, frames = off_the_reference(robot, reference, 20)
     error = tracking_error(poses, state.joint_pos, frames)
-    ours = rewards(state, poses, frames, error, feet, RewardConfig(appendage_scale=40.0))  # dm_control has 40, ANYmal 80
+    ours = rewards(
+        state, poses, frames, error, feet, RewardConfig(appendage_scale=40.0)
+    )  # dm_control has 40, ANYmal 80
     truth = BodyPoses(frames.body_pos, frames.body_rot, frames.center_of_mass)
     for i in range(20):
         features = [
@@ -78,7 +80,8 @@ def test_terms_equal_dm_controls_comic(robot: Robot, motions: MotionSet) -> None
 
 
 def test_the_features_in_the_reference_are_those_of_its_poses(robot: Robot, motions: MotionSet) -> None:
-    """Centre of mass and feet come from a table for the reference and from the poses for the robot: the same numbers."""
+    """Centre of mass and feet come from a table for the reference and from the poses for the robot: the same
+    numbers."""
     reference = Reference(robot, motions)
     f = reference.frames
     poses = Kinematics(robot.model())(f.root_pos, f.root_rot, f.joint_pos)

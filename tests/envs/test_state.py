@@ -29,7 +29,14 @@ def random_state(n: int, seed: int, dtype: torch.dtype = torch.float32) -> Robot
         return torch.randn(*shape, generator=g, dtype=dtype)
 
     return RobotState(
-        draw(n, 3), geometry.exp_so3(draw(n, 3)), draw(n, 12), draw(n, 3), draw(n, 3), draw(n, 12), draw(n, 3), draw(n, 12)
+        draw(n, 3),
+        geometry.exp_so3(draw(n, 3)),
+        draw(n, 12),
+        draw(n, 3),
+        draw(n, 3),
+        draw(n, 12),
+        draw(n, 3),
+        draw(n, 12),
     )
 
 
@@ -51,7 +58,9 @@ def test_differentiate_undoes_integrate() -> None:
     other = random_state(64, 1, torch.float64)
     velocity = StepVelocity(other.root_vel, other.root_ang, other.joint_vel)
     after = integrate(before, velocity, other.setpoint, DT)
-    for found, given in zip(differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT), velocity, strict=True):
+    for found, given in zip(
+        differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT), velocity, strict=True
+    ):
         torch.testing.assert_close(found, given, atol=1e-10, rtol=0)
 
 
@@ -71,7 +80,9 @@ def test_local_velocities_are_seen_from_the_new_frame() -> None:
         root_pos=torch.zeros(1, 3), root_rot=torch.eye(3).unsqueeze(0), root_vel=torch.tensor([[1.0, 0.0, 0.0]])
     )
     turn = torch.tensor([[0.0, 0.0, torch.pi / 2 / DT]])
-    after = integrate(still, StepVelocity(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)), still.setpoint, DT)
+    after = integrate(
+        still, StepVelocity(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)), still.setpoint, DT
+    )
     torch.testing.assert_close(after.root_pos, torch.tensor([[DT, 0.0, 0.0]]))
     torch.testing.assert_close(after.root_vel, torch.tensor([[0.0, -1.0, 0.0]]), atol=1e-6, rtol=0)
     # the velocity did not change, so the accelerometer reads gravity's reaction alone

@@ -1,4 +1,5 @@
-"""Walking by command: the task's functions by hand, its command process by statistics, its episodes by what ends them."""
+"""Walking by command: the task's functions by hand, its command process by statistics, its episodes by what ends
+them."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotSt
     return RobotState(torch.zeros(3), rotation, zeros, root_vel, root_ang, zeros, torch.zeros(3), zeros)
 
 
-# --- pure functions -----------------------------------------------------------------------------------------------------------
+# --- pure functions
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_reward_is_that_of_the_equation() -> None:
@@ -93,7 +95,8 @@ def test_command_process_by_hand() -> None:
     y = torch.tensor([0.9, -0.3, 1.2]).expand(3, 3)
     w = torch.tensor([[False] * 3, [True] * 3, [True] * 3])
     z = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
-    # w = 0 keeps x; w = z = 1 takes y; z = 0 is zero, or the end of the range nearest to it (0.2 for the forward velocity)
+    # w = 0 keeps x; w = z = 1 takes y; z = 0 is zero, or the end of the range nearest to it (0.2 for the forward
+    # velocity)
     expected = torch.tensor([[0.5, 0.1, -0.2], [0.9, -0.3, 1.2], [0.2, 0.0, 0.0]])
     torch.testing.assert_close(changed_command(x, y, w, z, RANGE), expected)
     # with a symmetric range it is the paper's x - w (x - y z)
@@ -144,7 +147,8 @@ def test_bad_settings_are_refused() -> None:
         as_command_range([[0.0, 1.0], [0.0, 1.0]])
 
 
-# --- the environment ----------------------------------------------------------------------------------------------------------
+# --- the environment
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) -> None:

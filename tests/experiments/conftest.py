@@ -28,5 +28,6 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test runner, changes none."""
+    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test runner, changes
+    none."""
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -2,8 +2,8 @@
 
 python killing.py VERB KILLS SECONDS SEED key=value ...
 
-SECONDS: kills come uniformly within so much of the moment when the run begins to write. Prints one JSON object: what there was
-at each kill. The commands run in forked children, so that a kill costs no import of torch.
+SECONDS: kills come uniformly within so much of the moment when the run begins to write. Prints one JSON object: what
+there was at each kill. The commands run in forked children, so that a kill costs no import of torch.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ def tracks(robot: Robot) -> list[Track]:
     return tracks_of([dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150)
 
 
-def test_without_mink_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_mink_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "mink", None)
     figures = figures_of(capsys, [])
     assert set(figures) >= FIGURES
@@ -71,8 +73,8 @@ def test_mink_solves_the_same_problem(robot: Robot, tracks: list[Track]) -> None
 
 
 def test_tracks_take_so_many_frames(tracks: list[Track]) -> None:
-    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz, first and last frame kept:
-    # 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
+    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz, first and last frame
+    # kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
     assert [len(track.goal) for track in tracks] == [100, 25]
     assert tracks[0].problem is tracks[1].problem
 

@@ -44,7 +44,9 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
     assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
     if algo == "world_model":
         assert {"sampler", "model_fit", "imagination"} < set(spent)
-        assert spent["model_fit"] + spent["imagination"] == pytest.approx(figures["learner_share"] * spent["whole"], rel=1e-2)
+        assert spent["model_fit"] + spent["imagination"] == pytest.approx(
+            figures["learner_share"] * spent["whole"], rel=1e-2
+        )
 
 
 def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,12 +59,19 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.bench_imitate.cpus", lambda: 1)
     figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep=true", "sweep_batch=[8,16]"])
-    assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [(8, False), (8, True), (16, False), (16, True)]
+    assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [
+        (8, False),
+        (8, True),
+        (16, False),
+        (16, True),
+    ]
     assert figures["best"] == max(figures["sweep"][:2], key=lambda row: row["samples_per_s"])
 
 
 @pytest.mark.parametrize("hold", ["zero_order", "first_order"])
-def test_measuring_changes_nothing(robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_changes_nothing(
+    robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An environment that is watched, and whose physics is repeated by the same calls, goes on as one that is not."""
     config = ImitationConfig(plant=PlantConfig(hold=hold), num_threads=1)
     plain, watched = (ImitationEnv(robot, motions, 4, config=config) for _ in range(2))

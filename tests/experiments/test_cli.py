@@ -67,7 +67,9 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_help_lists_every_verb_and_is_quick() -> None:
     begin = time.perf_counter()
-    result = subprocess.run([sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT)
+    result = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT
+    )
     assert result.returncode == 0
     assert result.stderr == ""
     for name in cli.VERBS:
@@ -97,7 +99,9 @@ def test_verb_help_shows_every_key_with_its_meaning(name: str, capsys: pytest.Ca
     assert {"out", "seed", "device"} <= set(settings)
 
 
-@pytest.mark.parametrize("path", sorted(help_text.CONF.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path", sorted(help_text.CONF.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_every_choice_says_what_it_is(path: Path) -> None:
     assert help_text.of_file(path).description
 
@@ -452,7 +456,8 @@ def test_retarget_leaves_out_what_cannot_be_read(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"), [("nowhere.bvh", "no file or folder"), ("no*.bvh", "no file matches"), ("empty", "no recording in")]
+    ("source", "expected"),
+    [("nowhere.bvh", "no file or folder"), ("no*.bvh", "no file matches"), ("empty", "no recording in")],
 )
 def test_retarget_sources_that_are_not_there(
     source: str, expected: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
@@ -481,7 +486,9 @@ def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pyte
     assert figures["ratio"] == pytest.approx(physics, rel=1e-3)
 
 
-def test_doctor_says_that_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_that_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from experiments import doctor
 
     monkeypatch.setattr(doctor, "gl_backends", lambda timeout_s: {"egl": "", "osmesa": "library not found"})

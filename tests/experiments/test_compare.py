@@ -112,12 +112,17 @@ def test_runs_are_found_by_name_by_folder_and_by_pattern(tmp_path: Path) -> None
 
 def test_groups_differ_in_more_than_the_seed(tmp_path: Path) -> None:
     made = [
-        make_run(tmp_path / f"{name}{seed}", seed=seed, settings={"algo": {"name": name, f"own_{name}": 1}, "steps": steps})
+        make_run(
+            tmp_path / f"{name}{seed}", seed=seed, settings={"algo": {"name": name, f"own_{name}": 1}, "steps": steps}
+        )
         for seed in (1, 0)
         for name, steps in (("a", 400), ("b", 300))
     ]
     groups = group_runs([read(folder) for folder in made])
-    assert [group.label for group in groups] == ["algo=a", "algo=b"]  # own_a, own_b follow; steps are a matter of length
+    assert [group.label for group in groups] == [
+        "algo=a",
+        "algo=b",
+    ]  # own_a, own_b follow; steps are a matter of length
     assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0, 1]]
     assert groups[0].settings == {"steps": "400", "algo.name": "a"}
 
@@ -143,7 +148,12 @@ def test_keys_that_follow_from_a_name_are_left_out() -> None:
     two = {"net.name": "l", "net.width": "2", "algo.name": "a"}
     assert telling_keys([one, two]) == ["net.name"]
     assert telling_keys([one, two, two | {"net.width": "3"}]) == ["net.name", "net.width"]
-    assert shortened(["a.x", "b.x", "algo.name", "c.y"]) == {"a.x": "a.x", "b.x": "b.x", "algo.name": "algo", "c.y": "y"}
+    assert shortened(["a.x", "b.x", "algo.name", "c.y"]) == {
+        "a.x": "a.x",
+        "b.x": "b.x",
+        "algo.name": "algo",
+        "c.y": "y",
+    }
 
 
 def test_the_mean_curve_goes_as_far_as_all_runs(tmp_path: Path) -> None:

@@ -68,7 +68,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server.server_close()
 
 
-
 def test_the_real_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "list"]) == 0
@@ -155,7 +154,9 @@ def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: pytest.Captur
     assert "walk.bvh" in first and "expected" in first and last == "npmp: error: 1 of 2 files of free are missing"
 
 
-def test_offline_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_offline_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def nobody(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 

@@ -1,4 +1,5 @@
-"""`npmp demo` from end to end on one short gait: its figures, its report, and what a second demo takes over from the first."""
+"""`npmp demo` from end to end on one short gait: its figures, its report, and what a second demo takes over from the
+first."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_summary_and_report(done: Path) -> None:
     assert {"random_latents", "before", "after"} == set(summary["velocity_error"])
     assert set(summary["steps_per_s"]) == {"imitate", "reuse"} and min(summary["steps_per_s"].values()) > 0.0
     assert summary["seed"] == 0
-    assert {"anymal_b_dog"} <= set(summary["zero_shot"]) and summary["zero_shot"]["anymal_b_dog"]["tracked_fraction"] > 0.0
+    assert {"anymal_b_dog"} <= set(summary["zero_shot"]) and summary["zero_shot"]["anymal_b_dog"][
+        "tracked_fraction"
+    ] > 0.0
     assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
     report = (done / "report.html").read_text()
     assert "</html>" in report and str(done) not in report
@@ -88,7 +91,9 @@ def test_a_demo_goes_on_with_its_own_stages_only(done: Path, monkeypatch: pytest
     assert json.loads((done / "summary.json").read_text())["seed"] == 1
 
 
-def test_a_mistake_in_a_stages_settings_shows_before_any_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_in_a_stages_settings_shows_before_any_work(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for wrong, words in (
         ('imitate=["stpes=3"]', "did you mean 'steps'?"),
         ('reuse=["steps=abc"]', "steps=abc: a whole number is expected"),

@@ -30,7 +30,10 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
-    for line in [*project["dependencies"], *(entry for extra in project["optional-dependencies"].values() for entry in extra)]:
+    for line in [
+        *project["dependencies"],
+        *(entry for extra in project["optional-dependencies"].values() for entry in extra),
+    ]:
         requirement = Requirement(line)
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), line
 

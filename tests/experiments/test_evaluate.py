@@ -1,4 +1,5 @@
-"""`npmp evaluate` on a tiny module: its figures follow from rollouts.h5, its mistakes are one line and destroy nothing."""
+"""`npmp evaluate` on a tiny module: its figures follow from rollouts.h5, its mistakes are one line and destroy
+nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactor
 def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     found = json.loads((evaluated / "evaluation.json").read_text())
     assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(found)
-    assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", "batch", 2, 4)
+    assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == (
+        "anymal_b",
+        "batch",
+        2,
+        4,
+    )
     assert found["seen_in_training"] == 2
     assert len(found["clips"]) == 2
     with h5py.File(evaluated / "rollouts.h5") as file:
@@ -65,7 +71,8 @@ def test_mean_and_median_over_clips() -> None:
     """Of 0.1, 0.2 and 0.6 they are 0.3 and 0.2."""
     figures = ("tracked_fraction", "tracked_s", "joint_error_rad")
     clips = [
-        dict.fromkeys(figures, 2.0 * last) | {"base_deviation_m": {"mean": 0.01, "last": last}} for last in (0.6, 0.1, 0.2)
+        dict.fromkeys(figures, 2.0 * last) | {"base_deviation_m": {"mean": 0.01, "last": last}}
+        for last in (0.6, 0.1, 0.2)
     ]
     for average, last in ((np.mean, 0.3), (np.median, 0.2)):
         found = over_clips(clips, average)
@@ -94,7 +101,9 @@ def test_validation_clips_that_were_trained_on_are_told(
     trained: Path, motions: MotionSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A module of all clips and one of the training split, on the validation split."""
-    train, validation = (dataclasses.replace(m, split=s) for m, s in zip(motions.motions, ("train", "validation"), strict=True))
+    train, validation = (
+        dataclasses.replace(m, split=s) for m, s in zip(motions.motions, ("train", "validation"), strict=True)
+    )
     write_motions(tmp_path / "split.h5", dataclasses.replace(motions, motions=(train, validation)))
     shutil.copytree(trained / "module", tmp_path / "honest")
     contract = json.loads((trained / "module" / "module.json").read_text())
@@ -104,7 +113,14 @@ def test_validation_clips_that_were_trained_on_are_told(
     told = "trained on recordings of 1 of 1 validation clips"
     for module, seen in ((trained / "module", 1), (tmp_path / "honest", 0)):
         out = tmp_path / f"seen_{seen}"
-        arguments = [f"module={module}", f"data={tmp_path / 'split.h5'}", f"out={out}", "debug=tiny", "threads=1", "video=none"]
+        arguments = [
+            f"module={module}",
+            f"data={tmp_path / 'split.h5'}",
+            f"out={out}",
+            "debug=tiny",
+            "threads=1",
+            "video=none",
+        ]
         assert cli.main(["evaluate", *arguments, "split=validation"]) == 0
         error = capfd.readouterr().err
         assert (told in error and "npmp imitate split=train" in error) if seen else not error
@@ -137,7 +153,14 @@ def test_only_clips_within_limits(
     for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
         low, high = sorted(figures, key=lambda name: figures[name])
         limit = 0.5 * (figures[low] + figures[high])
-        arguments = [f"module={trained / 'module'}", f"data={data}", f"{key}={limit}", "debug=tiny", "threads=1", "video=none"]
+        arguments = [
+            f"module={trained / 'module'}",
+            f"data={data}",
+            f"{key}={limit}",
+            "debug=tiny",
+            "threads=1",
+            "video=none",
+        ]
         assert cli.main(["evaluate", *arguments, f"out={tmp_path / key}"]) == 0
         found = json.loads((tmp_path / key / "evaluation.json").read_text())
         assert [clip["name"] for clip in found["clips"]] == [low]
@@ -148,7 +171,12 @@ def test_only_clips_within_limits(
 
 
 def test_the_folder(evaluated: Path) -> None:
-    assert {entry.name for entry in evaluated.iterdir()} == {"config.yaml", "evaluation.json", "rollouts.h5", "report.html"}
+    assert {entry.name for entry in evaluated.iterdir()} == {
+        "config.yaml",
+        "evaluation.json",
+        "rollouts.h5",
+        "report.html",
+    }
     assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
     assert "</html>" in (evaluated / "report.html").read_text()
 
@@ -177,7 +205,9 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     for change, words in mistakes:
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()
-        assert cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), "debug=tiny", "seed=9"]) == 2
+        assert (
+            cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), "debug=tiny", "seed=9"]) == 2
+        )
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}

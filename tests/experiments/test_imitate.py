@@ -1,4 +1,5 @@
-"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and going on after a kill at any moment."""
+"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and going on after a kill at any
+moment."""
 
 from __future__ import annotations
 
@@ -111,17 +112,23 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
 
 
 @pytest.mark.parametrize("tempos", ["[0]", "[0.9,-1]", "[fast]"])
-def test_tempos_are_positive_numbers(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], tempos: str) -> None:
+def test_tempos_are_positive_numbers(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], tempos: str
+) -> None:
     assert npmp_imitate(data, tmp_path / "run", f"tempos={tempos}") == 2
     assert "a tempo is a positive factor on a motion's speed" in error_line(capfd)
 
 
-def test_other_tempos_are_another_run(data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_tempos_are_another_run(
+    data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert imitate.main([f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]) == 2
     assert "the checkpoint is of another kind of run" in error_line(capfd)
 
 
-def test_resuming_a_finished_run_changes_nothing(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_a_finished_run_changes_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     summary = json.loads((out / "summary.json").read_text())
@@ -175,7 +182,11 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     monkeypatch.setattr(training, "PATIENCE", 0)
     assert npmp_imitate(data, out) == 2
     line = error_line(capfd)
-    assert "diverged at iteration 3 (model: model_loss is nan" in line and "algo.model_lr=" in line and f"resume={out}" in line
+    assert (
+        "diverged at iteration 3 (model: model_loss is nan" in line
+        and "algo.model_lr=" in line
+        and f"resume={out}" in line
+    )
     details = json.loads((out / "diverged.json").read_text())
     assert details["iteration"] == 3 and details["metrics"]["model_loss"] == "nan"
     monkeypatch.undo()
@@ -214,7 +225,9 @@ def test_a_wrong_value_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file" / "run", Path("/proc/npmp")):
         assert npmp_imitate(data, out) == 2

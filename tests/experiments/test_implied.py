@@ -21,7 +21,11 @@ def places(motions: MotionSet, tmp_path: Path) -> dict[str, str]:
     for name in ("op3", "unheard_of"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "module.json").write_text(json.dumps({"robot": name}))
-    return {"data": str(tmp_path / "op3.h5"), "module": str(tmp_path / "op3"), "unheard_of": str(tmp_path / "unheard_of")}
+    return {
+        "data": str(tmp_path / "op3.h5"),
+        "module": str(tmp_path / "op3"),
+        "unheard_of": str(tmp_path / "unheard_of"),
+    }
 
 
 def test_module_then_data(places: dict[str, str]) -> None:
@@ -37,7 +41,14 @@ def test_who_names_a_robot_is_not_corrected(places: dict[str, str], more: str) -
 
 def test_what_cannot_be_read_is_left_to_the_verb(tmp_path: Path) -> None:
     (tmp_path / "broken.h5").write_text("no HDF5")
-    for argument in (f"data={tmp_path / 'broken.h5'}", "data=nowhere.h5", "module=nowhere", "module=null", "seed=1", "a=["):
+    for argument in (
+        f"data={tmp_path / 'broken.h5'}",
+        "data=nowhere.h5",
+        "module=nowhere",
+        "module=null",
+        "seed=1",
+        "a=[",
+    ):
         assert implied_robot("evaluate", [argument]) is None
     assert implied_robot("inspect", ["module=anymal_b_dog"]) is None  # a verb without a robot
 

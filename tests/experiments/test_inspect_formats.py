@@ -58,7 +58,14 @@ def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: pytest.Captur
     train = {"split": "train", "clips": 3, "seconds": 1.4, "recordings": 1, "mirrored clips": 1}
     assert found["splits"] == [
         train | {"least weight": 0.5, "greatest weight": 2.0},
-        {"split": "validation", "clips": 1, "seconds": 0.2, "recordings": 1, "least weight": 1.0, "greatest weight": 1.0},
+        {
+            "split": "validation",
+            "clips": 1,
+            "seconds": 0.2,
+            "recordings": 1,
+            "least weight": 1.0,
+            "greatest weight": 1.0,
+        },
     ]
     clip = found["clips"][1]
     assert (clip["recording"], clip["mirror"], clip["split"]) == ("walk", "left_right", "train")
@@ -76,10 +83,14 @@ def test_a_large_dataset(
     qpos = still.qpos.copy()
     qpos[:, 0] += 0.02 * np.arange(len(qpos))  # 1 m/s at 50 Hz: a trot
     quality = {"rms_marker_m": 0.01157, "foot_slide_mps": 5.794e-5, "penetration_p99_m": 8.089e-5, "float_m": 0.00044}
-    motions = [dataclasses.replace(still, name=f"recording_with_a_long_name_c{i:02d}", quality=quality) for i in range(28)]
+    motions = [
+        dataclasses.replace(still, name=f"recording_with_a_long_name_c{i:02d}", quality=quality) for i in range(28)
+    ]
     motions += [dataclasses.replace(still, name="trot", qpos=qpos, quality=quality)]
     motions += [dataclasses.replace(mirror, quality=quality), dataclasses.replace(longer, quality=quality)]
-    write_motions(tmp_path / "m.h5", dataclasses.replace(standing, motions=tuple(motions), provenance={"offsets": "x" * 20_000}))
+    write_motions(
+        tmp_path / "m.h5", dataclasses.replace(standing, motions=tuple(motions), provenance={"offsets": "x" * 20_000})
+    )
     found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
     assert found["provenance"]["offsets"] == "x" * 20_000
     assert f"  offsets: {'x' * 200}... (out= writes all)\n" in printed
@@ -110,7 +121,9 @@ def test_robots_motions(robot: Robot, standing: MotionSet, tmp_path: Path, capsy
     assert "a.npz (mjlab), b.csv (unitree_csv)" in capsys.readouterr().out
 
 
-def test_a_motion_without_names_is_described(standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_motion_without_names_is_described(
+    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     qpos = standing.motions[0].qpos
     rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
@@ -125,7 +138,9 @@ def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found, _ = inspected(tmp_path / "dance.csv", tmp_path, capsys)
     assert found["robot"] == "unitree_g1" and found["duration_s"] == 1.0
     assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "doubts" not in found
-    np.savetxt(tmp_path / "wrong.csv", [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30, delimiter=",")  # w first
+    np.savetxt(
+        tmp_path / "wrong.csv", [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30, delimiter=","
+    )  # w first
     found, _ = inspected(tmp_path / "wrong.csv", tmp_path, capsys)
     assert "upside down" in found["doubts"][0] and found["root tilt_deg"] == 180.0
 
@@ -204,6 +219,8 @@ def test_real_files(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         *[("a.txt", b"{"), ("a.json", b"[1]"), ("a.bvh", b"HI")],
     ],
 )
-def test_broken_files_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> None:
+def test_broken_files_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
     assert name in refused(tmp_path / name, capsys)

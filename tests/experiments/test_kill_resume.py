@@ -1,4 +1,5 @@
-"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20 kills more often than here."""
+"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20 kills more often than
+here."""
 
 from __future__ import annotations
 
@@ -44,7 +45,15 @@ def environment() -> dict[str, str]:
 
 
 def killed(verb: str, kills: int, seconds: float, arguments: list[str]) -> dict[str, Any]:
-    program = [sys.executable, str(ROOT / "tests/experiments/killing.py"), verb, str(kills), str(seconds), "0", *arguments]
+    program = [
+        sys.executable,
+        str(ROOT / "tests/experiments/killing.py"),
+        verb,
+        str(kills),
+        str(seconds),
+        "0",
+        *arguments,
+    ]
     done = subprocess.run(program, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -103,7 +112,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
 def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     number: signal.Signals, method: str, after: int, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3, or before the first."""
+    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3, or before the
+    first."""
     out = tmp_path / "run"
     program = f"""
 import os, sys

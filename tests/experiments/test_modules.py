@@ -57,7 +57,9 @@ def test_add_makes_a_module_with_its_card(
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
-    assert cli.main(["modules", "add", str(trained), "name=dog", *given, "dtype=float16", f"out={tmp_path / 'dog'}"]) == 0
+    assert (
+        cli.main(["modules", "add", str(trained), "name=dog", *given, "dtype=float16", f"out={tmp_path / 'dog'}"]) == 0
+    )
     capsys.readouterr()
     card = (tmp_path / "dog" / "CARD.md").read_text()
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"
@@ -85,7 +87,11 @@ def test_add_makes_a_module_with_its_card(
     ],
 )
 def test_what_does_not_exist_is_named(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2

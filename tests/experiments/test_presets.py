@@ -31,9 +31,19 @@ def test_published_has_the_papers_values() -> None:
     assert learner["gamma"] == 0.95 and learner["target_period"] == 100
     assert (learner["learning_rate"], learner["dual_learning_rate"]) == (1e-4, 1e-4)
     assert (learner["epsilon_temperature"], learner["epsilon_mean"], learner["epsilon_std"]) == ([0.1], 0.1, 1e-5)
-    assert (learner["initial_temperature"], learner["initial_alpha_mean"], learner["initial_alpha_std"]) == (1.0, 1.0, 1.0)
+    assert (learner["initial_temperature"], learner["initial_alpha_mean"], learner["initial_alpha_std"]) == (
+        1.0,
+        1.0,
+        1.0,
+    )
     assert learner["popart"] and learner["popart_step_size"] == 3e-4
-    assert config["net"] == {"latent_dim": 60, "alpha": 0.95, "encoder_width": 1024, "decoder_width": 256, "lstm_width": 256}
+    assert config["net"] == {
+        "latent_dim": 60,
+        "alpha": 0.95,
+        "encoder_width": 1024,
+        "decoder_width": 256,
+        "lstm_width": 256,
+    }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
     assert plant_of(OmegaConf.create(config["randomization"]), "zero_order") == plant(
         "imitate", "randomization=paper", "robot=anymal_b"
@@ -44,7 +54,9 @@ def test_published_gives_way_to_robot_and_command_line() -> None:
     op3 = plant("imitate", "experiment=published", "robot=op3")
     paper = {name: plant("imitate", "randomization=paper", f"robot={name}") for name in ("anymal_b", "op3")}
     assert op3 == paper["op3"] != paper["anymal_b"]
-    config = common.compose("imitate", ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"])
+    config = common.compose(
+        "imitate", ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"]
+    )
     assert config.randomization.name == "none" and config.net.latent_dim == 32 and config.algo.beta == 0.1
 
 
@@ -76,7 +88,11 @@ def test_pushes_are_smaller_shorter_and_more_frequent_in_imitation(
 
 
 def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() -> None:
-    for preset, robot, payload in (("paper", "op3", (0.0, 0.5)), ("wide", "op3", (0.0, 0.75)), ("paper", "anymal_b", None)):
+    for preset, robot, payload in (
+        ("paper", "op3", (0.0, 0.5)),
+        ("wide", "op3", (0.0, 0.75)),
+        ("paper", "anymal_b", None),
+    ):
         one, other = (plant(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
         assert one.physics.payload == payload
         assert (one.physics, one.sensors) == (other.physics, other.sensors)

@@ -208,9 +208,7 @@ def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None
         file["none/qpos"][...] = np.nan
         file["none/foot_height"][...] = np.nan
     evaluation = evaluation_of(["part", "none"])
-    evaluation["clips"][1].update(
-        tracked_fraction=float("nan"), joint_error_rad=None, base_deviation_m=float("nan")
-    )
+    evaluation["clips"][1].update(tracked_fraction=float("nan"), joint_error_rad=None, base_deviation_m=float("nan"))
     walking = walking_of(robot, 10)
     walking["achieved"] = np.full((10, 3), np.nan)
     data = report.ReportData(
@@ -365,9 +363,7 @@ def test_read_metrics(tmp_path: Path) -> None:
     np.testing.assert_array_equal(columns["loss"], [1.5, np.nan, np.nan])
     path.write_text("iteration,loss\n", encoding="utf-8")
     assert report.read_metrics(path) == {}
-    page = report.build(tmp_path / "r.html", report.ReportData(learning=[("x", path)])).read_text(
-        encoding="utf-8"
-    )
+    page = report.build(tmp_path / "r.html", report.ReportData(learning=[("x", path)])).read_text(encoding="utf-8")
     assert "No figures yet" in page
     for content in (b"", b"\xff\xfe\x00"):
         path.write_bytes(content)
@@ -382,9 +378,7 @@ def test_read_rollouts_recovers_what_was_written(tmp_path: Path, robot: robots.R
     np.testing.assert_array_equal(clip.qpos, swaying(robot, 10, 0.1))
     assert clip.lost_after_s == pytest.approx(0.08)  # 4 frames at 50 Hz
     np.testing.assert_allclose(clip.base_deviation_m(), 0.0)
-    np.testing.assert_allclose(
-        clip.joint_difference_rad(), swaying(robot, 10, 0.1)[:, 7:] - swaying(robot, 10)[:, 7:]
-    )
+    np.testing.assert_allclose(clip.joint_difference_rad(), swaying(robot, 10, 0.1)[:, 7:] - swaying(robot, 10)[:, 7:])
 
 
 # ---- replay ---------------------------------------------------------------------------------------------------------
@@ -546,9 +540,7 @@ def test_stance() -> None:
     height = np.concatenate([np.full(50, 0.01), np.full(50, 0.1), [np.nan]])
     np.testing.assert_array_equal(figures.stance(height), [True] * 50 + [False] * 51)
     assert not figures.stance(np.full(3, np.nan)).any()
-    fallen = np.concatenate(
-        [np.full(10, 0.03), np.full(90, -0.5)]
-    )  # a fall must not hide the steps before it
+    fallen = np.concatenate([np.full(10, 0.03), np.full(90, -0.5)])  # a fall must not hide the steps before it
     assert not figures.stance(fallen)[:10].any() and figures.stance(fallen, counted=slice(0, 10))[:10].all()
 
 

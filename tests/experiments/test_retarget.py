@@ -158,7 +158,9 @@ def test_long_and_slow_is_warned_of(walk: Clip) -> None:
 def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
     np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
     line = refused(capsys, "six.csv")
-    assert "does not name its keypoints" in line and "mocap_data.read(path, names=...)" in line and "rate_hz" not in line
+    assert (
+        "does not name its keypoints" in line and "mocap_data.read(path, names=...)" in line and "rate_hz" not in line
+    )
     save(elsewhere / "a.npz", walk, fps=None)
     assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
@@ -210,7 +212,9 @@ def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsy
     assert npmp_retarget("source=.", "out=m.h5", "mirrors=left_right", "validation=0.3") == 0
     shown = capsys.readouterr().out
     motions = read_motions("m.h5")
-    assert "feet far from the ground" in shown and f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
+    assert (
+        "feet far from the ground" in shown and f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
+    )
     assert {motion.recording for motion in motions.motions} == {"hop", "walk"}
     assert {motion.mirror for motion in motions.motions} == {"", "left_right"}
     held = {motion.recording for motion in motions.motions if motion.split == "validation"}
@@ -225,7 +229,9 @@ def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsy
         assert motion.quality["limit_violations"] == motion.quality["velocity_violations"] == 0
 
 
-def test_a_misread_clip_does_not_spoil_the_others(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misread_clip_does_not_spoil_the_others(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
     save(folder / "good.npz", walk)
@@ -239,7 +245,9 @@ def test_a_misread_clip_does_not_spoil_the_others(elsewhere: Path, walk: Clip, c
     np.testing.assert_array_equal(motions["good"].qpos, alone["good"].qpos)
 
 
-def test_motions_of_others_are_taken_as_they_are(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_motions_of_others_are_taken_as_they_are(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     from mocap_data.export import write_mjlab_npz
 
     save(elsewhere / "a.npz", walk)
@@ -293,7 +301,11 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
     bad = {**motion.quality, "rms_marker_m": 0.5}
     chunks = [dataclasses.replace(motion, name=f"bad_c{i:02d}", recording="bad", quality=bad) for i in range(20)]
     others = [dataclasses.replace(motion, name=f"good{i}", recording=f"good{i}") for i in range(20)]
-    assert [entry.name for entry in worst([*others, *chunks])] == ["bad_c00", "bad_c01", *(f"good{i}" for i in range(10))]
+    assert [entry.name for entry in worst([*others, *chunks])] == [
+        "bad_c00",
+        "bad_c01",
+        *(f"good{i}" for i in range(10)),
+    ]
     assert len(worst(chunks)) == 2
 
 
@@ -312,7 +324,8 @@ def test_what_is_marked(walk: Clip) -> None:
 
 
 def test_what_is_left_out_is_named_last(elsewhere: Path, walk: Clip, capfd: pytest.CaptureFixture[str]) -> None:
-    """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files of ours are passed over."""
+    """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files of ours are passed
+    over."""
     folder = elsewhere / "clips"
     folder.mkdir()
     save(folder / "good.npz", walk)

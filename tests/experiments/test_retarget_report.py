@@ -26,7 +26,9 @@ from npmp.robots import Robot
 from retarget import clean, retarget_many
 
 EVIL = "<script>alert(1)</script>"
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,9 @@ def test_it_fetches_nothing(page: Path) -> None:
     assert policy.startswith("default-src 'none'") and "http" not in policy and "*" not in policy
 
 
-def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worst_come_first_and_bad_ones_are_marked(
+    data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scene, "installed", lambda: False)
     (first, *_) = data.whole.motions
     quality = {**first.quality, "rms_marker_m": 0.01}
@@ -99,7 +103,9 @@ def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path
     assert len(re.findall(r"<summary>m\d\d ", text)) == 12
 
 
-def test_without_viser_it_says_how_to_get_it(data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_viser_it_says_how_to_get_it(
+    data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scene, "installed", lambda: False)
     text = retarget_page.build(tmp_path / "r.html", data).read_text(encoding="utf-8")
     assert "pip install &#x27;npmp[viewer]&#x27;" in text
@@ -109,7 +115,9 @@ def test_without_viser_it_says_how_to_get_it(data: RetargetReport, tmp_path: Pat
 
 def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
     empty = dataclasses.replace(data.cleaned, motions=dataclasses.replace(data.cleaned.motions, motions=()))
-    text = retarget_page.build(tmp_path / "r.html", dataclasses.replace(data, cleaned=empty)).read_text(encoding="utf-8")
+    text = retarget_page.build(tmp_path / "r.html", dataclasses.replace(data, cleaned=empty)).read_text(
+        encoding="utf-8"
+    )
     assert '<section id="dropped"' in text and '<section id="curves"' not in text
 
 
@@ -164,13 +172,17 @@ def test_histogram_shares() -> None:
     floor, plot = 168.0, 160.0  # 200 high, 8 above and 32 below; the tallest is at 1 / 1.08
     np.testing.assert_allclose([floor - y for y in tops], [plot / 1.08 * s for s in (1.0, 0.5, 0.5)], atol=0.06)
     assert "all above 4" in chart
-    weighted = figures.histogram([0.5, 1.5], title="t", bins=4, top=4.0, weights=[3.0, 1.0], before=[1.0, 1.0], names=("a", "b"))
+    weighted = figures.histogram(
+        [0.5, 1.5], title="t", bins=4, top=4.0, weights=[3.0, 1.0], before=[1.0, 1.0], names=("a", "b")
+    )
     assert 'class="line other"' in weighted and "legend" in weighted
     assert "nothing to count" in figures.histogram([], title="t")
 
 
 def test_a_map_has_one_scale() -> None:
-    chart = figures.line_chart([figures.Line("a", [0, 1], [0, 4])], title="t", square=True, x_range=(0, 1), y_range=(0, 4))
+    chart = figures.line_chart(
+        [figures.Line("a", [0, 1], [0, 4])], title="t", square=True, x_range=(0, 1), y_range=(0, 4)
+    )
     x, y = (np.ptp([float(v) for v in re.findall(rf'data-{axis}="([^"]*)"', chart)[0].split()]) for axis in "xy")
     width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split()[2:])
     assert x / width == pytest.approx(y / height)
@@ -186,7 +198,9 @@ def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[st
     points = scene.keypoints_of(take, np.arange(0, 50, 10))
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
-    np.testing.assert_allclose(points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(
+        points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9
+    )
     np.testing.assert_allclose(points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05)
     half = scene.keypoints_of(dataclasses.replace(take, scale=0.5), np.arange(5))
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
@@ -195,7 +209,9 @@ def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[st
 def test_bones(clips: dict[str, Clip]) -> None:
     clip = next(iter(clips.values()))
     pairs = scene.bones(dataclasses.replace(clip, parents=None))
-    assert len(pairs) == len(clip.names) - 1 and set(pairs.reshape(-1).tolist()) == set(range(len(clip.names)))  # a tree
+    assert len(pairs) == len(clip.names) - 1 and set(pairs.reshape(-1).tolist()) == set(
+        range(len(clip.names))
+    )  # a tree
     chain = dataclasses.replace(clip.select(clip.names[:4]), parents=(-1, 0, 1, 1))
     assert scene.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
 
@@ -217,7 +233,11 @@ def test_every_moving_body_is_drawn_where_it_is(robot: Robot) -> None:
             int(model.body_weldid[model.geom_bodyid[g]]) for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0
         } - {0}
         assert all(np.isfinite(v).all() and f.max() < len(v) for v, f in meshes.values())
-    feet = [v for (body, _), (v, _) in scene.robot_meshes(robot.model()).items() if "SHANK" in robot.body_names[body - 1].upper()]
+    feet = [
+        v
+        for (body, _), (v, _) in scene.robot_meshes(robot.model()).items()
+        if "SHANK" in robot.body_names[body - 1].upper()
+    ]
     # A foot rides with its shank: its lowest point is a radius below the sphere's centre.
     assert feet and min(v[:, 2].min() for v in feet) < -0.3
 
@@ -298,10 +318,14 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         "--headless", "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
         "--remote-debugging-port=0", "--window-size=620,520", "--hide-scrollbars", f"--user-data-dir={tmp_path / 'profile'}",
     ]  # fmt: skip
-    process = subprocess.Popen([CHROMIUM, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [CHROMIUM, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
     try:
         assert process.stderr is not None
-        address = next((found[1] for line in process.stderr if (found := re.search(r"listening on (ws://\S+)", line))), None)
+        address = next(
+            (found[1] for line in process.stderr if (found := re.search(r"listening on (ws://\S+)", line))), None
+        )
         if address is None:
             pytest.skip("Chromium does not start here")
         with client.connect(address, max_size=None) as socket:
@@ -336,7 +360,9 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
     for share in (0.1, 0.85, 0.1):
         seen: list[float] = []
         # the first click stops it, wherever it has got to by then; a busy machine may take a while to follow the others
-        while len(seen) < 3 or (not (abs(seen[-1] - share * last) < 0.2 * last and len(set(seen[-3:])) == 1) and len(seen) < 100):
+        while len(seen) < 3 or (
+            not (abs(seen[-1] - share * last) < 0.2 * last and len(set(seen[-3:])) == 1) and len(seen) < 100
+        ):
             browser.click(x + share * width, y + height / 2)
             time.sleep(0.2)
             seen.append(browser.value(clock))
@@ -366,5 +392,9 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
         if event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error"
     ]  # fmt: skip
     assert not errors and not thrown and not logged, (errors, thrown, logged)
-    asked = [event["params"]["request"]["url"] for event in browser.events if event.get("method") == "Network.requestWillBeSent"]
+    asked = [
+        event["params"]["request"]["url"]
+        for event in browser.events
+        if event.get("method") == "Network.requestWillBeSent"
+    ]
     assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked), asked

@@ -70,7 +70,9 @@ def test_what_does_not_fit_is_one_line(module: Path, tmp_path: Path, capfd: pyte
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
 
 
-def test_a_run_goes_on_with_its_own_module_only(module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_goes_on_with_its_own_module_only(
+    module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert reuse(module, tmp_path / "run", "steps=256") == 0
     other = SkillModule.load(module)
     with torch.no_grad():

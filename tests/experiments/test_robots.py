@@ -99,12 +99,19 @@ def test_checks_that_fail_after_add(place: Path, dog: str, capsys: pytest.Captur
     weak = dog
     for joint in [f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf")]:
         row = f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>'
-        weak = weak.replace(f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>', row)
+        weak = weak.replace(
+            f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>', row
+        )
     (place / "dog.xml").write_text(weak)
     assert robots_verb("add", "dog.xml", name="rex") == 2
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert last.startswith("wrote robots/rex/robot.yaml, but ") and "failed (" in last and "stands" in last
-    assert "edit there " in last and "drives" in last and last.endswith("then npmp robots check rex") and "use it" not in last
+    assert (
+        "edit there " in last
+        and "drives" in last
+        and last.endswith("then npmp robots check rex")
+        and "use it" not in last
+    )
 
 
 def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
@@ -136,7 +143,9 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
 )
 def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], settings: dict, said: str) -> None:
     for name, inside in (("scene", ""), ("ball", "<body><geom size='1'/></body>")):
-        (place / f"{name}.xml").write_text(f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>")
+        (place / f"{name}.xml").write_text(
+            f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>"
+        )
     (place / "text.xml").write_text("hello")
     with pytest.raises(InputError) as error:
         robots_verb(*arguments, **settings)
@@ -167,7 +176,9 @@ def test_unknown_robots_are_told_the_known_ones(place: Path, capsys: pytest.Capt
 
 def test_successive_places() -> None:
     def placed(*given: str) -> list[str]:
-        return [argument for argument in hydra_arguments(given, positional=("action", "target")) if "hydra" not in argument]
+        return [
+            argument for argument in hydra_arguments(given, positional=("action", "target")) if "hydra" not in argument
+        ]
 
     assert placed("check", "rex") == ["action=check", "target=rex"]
     assert placed("action=check", "rex") == ["action=check", "target=rex"]

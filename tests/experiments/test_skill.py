@@ -22,7 +22,12 @@ def test_info(trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert figures["robot"] == "anymal_b" and len(figures["latents"]["dimensions"]) == figures["latent_dim"]
     kl = [row["kl_nats"] for row in figures["latents"]["dimensions"]]
     assert kl == sorted(kl, reverse=True) and sum(kl) == pytest.approx(figures["latents"]["kl_nats_per_step"], rel=1e-4)
-    for words in ("licence of the data", "decoder senses: joint_pos_minus_home (12)", figures["file"]["sha256"], "nats/step"):
+    for words in (
+        "licence of the data",
+        "decoder senses: joint_pos_minus_home (12)",
+        figures["file"]["sha256"],
+        "nats/step",
+    ):
         assert words in shown
 
 

@@ -84,7 +84,9 @@ def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -
         guard(Toy(RuntimeError("something else")), tmp_path).iteration()
 
 
-def test_an_iteration_counts_once_however_often_it_was_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_counts_once_however_often_it_was_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "PATIENCE", 2)
     error = RuntimeError("a gradient is non-finite")
     again = (error, error, {"loss": 1.0})

@@ -1,4 +1,5 @@
-"""MO-V-MPO in imitation: what is stored is what happened, the KL is the sequence's, runs repeat and resume to the bit."""
+"""MO-V-MPO in imitation: what is stored is what happened, the KL is the sequence's, runs repeat and resume to the
+bit."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 TINY = MOVMPOConfig(
-    unroll=6, updates=2, critic_hidden=(16,), learner=VMPOConfig(objectives=REWARD_TERMS, target_period=3, learning_rate=1e-3)
+    unroll=6,
+    updates=2,
+    critic_hidden=(16,),
+    learner=VMPOConfig(objectives=REWARD_TERMS, target_period=3, learning_rate=1e-3),
 )
 PLANT = PlantConfig(
     hold="first_order",
@@ -47,18 +51,22 @@ def run(trainer: MOVMPOTrainer, iterations: int, total: int = 8) -> list[dict[st
 
 
 def test_betas_course_is_the_papers() -> None:
-    """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K is half of the run."""
+    """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K is half of the
+    run."""
     config = MOVMPOConfig()
     found = [config.beta_at(0.5 * share) for share in (0.0, 0.25, 0.5, 0.9, 1.0, 2.0)]
     assert found == pytest.approx([0.0, 0.0168, 0.0388, 0.1107, 0.3, 0.3], abs=2e-4)
 
 
 def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
-    """Across resets: latents and memories start empty, densities are found again by the learner's re-run, successors are true."""
+    """Across resets: latents and memories start empty, densities are found again by the learner's re-run, successors
+    are true."""
     trainer = make(robot, motions, plant=dataclasses.replace(PLANT, pushes=PushConfig()))
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
-    trainer.env.reset(clip=clip, frame=trainer.env.reference.last_frame(clip) - 3)  # so that episodes end within the next unroll
+    trainer.env.reset(
+        clip=clip, frame=trainer.env.reference.last_frame(clip) - 3
+    )  # so that episodes end within the next unroll
     rollout, _ = trainer.collect()
     ended = rollout.terminated | rollout.truncated
     assert bool(ended[:-1].any(0).all())
@@ -121,8 +129,8 @@ def test_the_encoder_learns_through_the_density_of_the_setpoints(robot: Robot, m
 
 
 def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: MotionSet) -> None:
-    """Clip and drawn physics move the values of every objective and are no inputs of the policy; what the critic sees is the true
-    state, although the sensors are late and noisy."""
+    """Clip and drawn physics move the values of every objective and are no inputs of the policy; what the critic sees
+    is the true state, although the sensors are late and noisy."""
     trainer = make(robot, motions)
     rollout, _ = trainer.collect()
     known = rollout.critic_observations
@@ -143,7 +151,8 @@ def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: Mot
 
 
 def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, motions: MotionSet) -> None:
-    """Returns of a rollout with both: the last reward plus gamma times the value of the true successor, or the reward alone."""
+    """Returns of a rollout with both: the last reward plus gamma times the value of the true successor, or the reward
+    alone."""
     trainer = make(robot, motions)
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)

@@ -1,4 +1,5 @@
-"""PPO in imitation: returns at ends of episodes by hand, the re-run finds what happened, runs repeat and resume to the bit."""
+"""PPO in imitation: returns at ends of episodes by hand, the re-run finds what happened, runs repeat and resume to the
+bit."""
 
 from __future__ import annotations
 
@@ -76,8 +77,9 @@ def test_returns_where_episodes_go_on_fail_and_are_truncated(
     """Three steps of reward 1, gamma = lambda = 1/2, values 10, 11, 12 and then 13.
 
     Going on: advantages 1 + 13/2 - 12 = -4.5, 1 + 12/2 - 11 - 4.5/4 = -5.125, 1 + 11/2 - 10 - 5.125/4 = -4.78125.
-    Failed at the second step: 1 - 11 = -10, so the first has -3.5 - 10/4 = -6. Truncated there: the successor's value 12 counts,
-    1 + 12/2 - 11 = -4 (its predecessor's 11 would make -4.5), and nothing of what follows: the first has -3.5 - 1 = -4.5.
+    Failed at the second step: 1 - 11 = -10, so the first has -3.5 - 10/4 = -6. Truncated there: the successor's value
+    12 counts, 1 + 12/2 - 11 = -4 (its predecessor's 11 would make -4.5), and nothing of what follows: the first has
+    -3.5 - 1 = -4.5.
     """
     config = dataclasses.replace(TINY, unroll=3, mini_batches=1, gamma=0.5, gae_lambda=0.5, reward_scale=1.0)
     trainer = make(robot, motions, n=3, config=config)
@@ -105,7 +107,9 @@ def batches(trainer: PPOTrainer, groups: int) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("plant", [PLANT, PlantConfig()], ids=["randomized", "nominal"])
-def test_the_re_run_finds_what_happened_across_ends_of_episodes(robot: Robot, motions: MotionSet, plant: PlantConfig) -> None:
+def test_the_re_run_finds_what_happened_across_ends_of_episodes(
+    robot: Robot, motions: MotionSet, plant: PlantConfig
+) -> None:
     trainer = make(robot, motions, plant=dataclasses.replace(plant, pushes=PushConfig()))
     run(trainer, 1)  # memories and latents are not empty when the next unroll begins
     end_soon(trainer)
@@ -140,10 +144,13 @@ def gradients(trainer: PPOTrainer, beta: float) -> dict[str, Tensor]:
 
 
 def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(robot: Robot, motions: MotionSet) -> None:
-    """The gradients with beta 2 and 0 differ by twice that of the mean KL, here of `ImitationPolicy` over what is stored."""
+    """The gradients with beta 2 and 0 differ by twice that of the mean KL, here of `ImitationPolicy` over what is
+    stored."""
 
     def prepared() -> PPOTrainer:
-        trainer = make(robot, motions, config=dataclasses.replace(TINY, epochs=1, mini_batches=1, max_gradient_norm=1e9))
+        trainer = make(
+            robot, motions, config=dataclasses.replace(TINY, epochs=1, mini_batches=1, max_gradient_norm=1e9)
+        )
         torch.nn.init.normal_(trainer.policy.skill.encoder.head.weight, std=0.3)
         end_soon(trainer)
         return trainer
@@ -233,7 +240,9 @@ def test_a_divergence_of_nan_is_passed_on(robot: Robot, motions: MotionSet) -> N
     assert actor.get_kl_divergence((one, one), (one + 1.0, one)).tolist() == pytest.approx([1.5, 1.5])
 
 
-def test_without_the_extra_it_says_what_to_install(robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_what_to_install(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("rsl_rl", "rsl_rl.algorithms"):
         monkeypatch.setitem(sys.modules, name, None)
     env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1))

@@ -88,8 +88,8 @@ def test_by_hand(amc: Path) -> None:
     assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (120.0, "7_01", "7_01.amc", "unknown")
     # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) -> (z, x, y).
     np.testing.assert_allclose(clip.positions[0], UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]]), atol=1e-15)
-    # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y, goes to -Z, and the root's
-    # turn takes that to -X: the knee is at (1 - 2, 3, 0).
+    # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y, goes to -Z, and the
+    # root's turn takes that to -X: the knee is at (1 - 2, 3, 0).
     # The shin's own axes are turned 90 degrees about x (C): its z axis is C z = -Y of the world at rest. So it turns 90
     # degrees about -Y, which leaves its direction, -Y, alone: it goes on like the thigh, to (1 - 3, 3, 0).
     np.testing.assert_allclose(clip.positions[1], UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]]), atol=1e-15)
@@ -104,7 +104,8 @@ def test_options(amc: Path) -> None:
 
 
 def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
-    """Radians, another order of the root's numbers, of rotations and of bones, a bone without dofs, names in quotes, CRLF."""
+    """Radians, another order of the root's numbers, of rotations and of bones, a bone without dofs, names in quotes,
+    CRLF."""
     text = (
         ASF.replace("angle deg", "angle rad")
         .replace("order TX TY TZ RX RY RZ", "order RY TZ TX TY")
@@ -116,7 +117,8 @@ def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
     (tmp_path / "7.asf").write_bytes(text.replace("\n", "\r\n").encode())
     amc.write_text(f":RADIANS\n1\n# a comment\nshin {np.pi / 2} {np.pi / 2}\nroot 0 0 1 3\n")
     clip = mocap_data.read(amc, scale=1.0, up="z")
-    # root at (1, 3, 0), the knee 2 below; the shin turns about fixed z first (down to +X), then about x (which leaves +X)
+    # root at (1, 3, 0), the knee 2 below; the shin turns about fixed z first (down to +X), then about x (which leaves
+    # +X)
     np.testing.assert_allclose(clip.positions[0], [[1, 3, 0], [1, 1, 0], [2, 1, 0]], atol=1e-15)
 
 
@@ -182,7 +184,9 @@ def test_the_skeleton_is_found(tmp_path: Path, amc: Path) -> None:
     ) as error:
         mocap_data.read(other)
     assert error.value.options == ("asf",)
-    np.testing.assert_array_equal(mocap_data.read(other, asf=tmp_path / "7.asf").positions, mocap_data.read(amc).positions)
+    np.testing.assert_array_equal(
+        mocap_data.read(other, asf=tmp_path / "7.asf").positions, mocap_data.read(amc).positions
+    )
     (tmp_path / "8.asf").rename(tmp_path / "walk.ASF")
     assert find_asf(other) == tmp_path / "walk.ASF"
     (tmp_path / "walk.ASF").unlink()
@@ -246,7 +250,11 @@ def test_garbled_skeleton(amc: Path, old: str, new: str, message: str) -> None:
             "line 10: 'thigh' has 2 numbers, expected 3 (rx ry rz); the file is cut short",
         ),
         ("thigh 0 0 0\n", "", "line 7: frame 1 has no 'thigh'"),
-        ("thigh 0 0 0", "femur 0 0 0", "line 6: the skeleton has no bone 'femur' with dofs; there are: root, thigh, shin"),
+        (
+            "thigh 0 0 0",
+            "femur 0 0 0",
+            "line 6: the skeleton has no bone 'femur' with dofs; there are: root, thigh, shin",
+        ),
         ("thigh 0 0 0", "thigh 0 0 0 0", "line 6: 'thigh' has 4 numbers, expected 3"),
         ("thigh 0 0 0", "thigh 0 x 0", "line 6: 'x' is not a number"),
         ("thigh 0 0 0", "thigh 0 nan 0", "line 6: a value is not finite"),
@@ -297,7 +305,8 @@ def test_every_cmu_recording_is_an_upright_person(shared: Path) -> None:
 
 
 def test_a_cmu_walk_equals_keypoints_made_by_others(shared: Path) -> None:
-    """07_01 was exported as keypoints by another project: hips, knees, ankles and toes agree but for one constant shift."""
+    """07_01 was exported as keypoints by another project: hips, knees, ankles and toes agree but for one constant
+    shift."""
     ours = mocap_data.read(shared / "mocap/cmu_asfamc/07/07_01.amc")
     theirs = mocap_data.read(shared / "mocap/cmu_run_keypoints/07_01_cmu_worldpos.npz", scale=UNIT / 100)
     pairs = {"root": "Hips", "lowerback": "Spine", "upperback": "Spine1"}

@@ -27,7 +27,13 @@ def circles(frames: int = 50, rate_hz: float = 100.0) -> np.ndarray:
 
 
 def write(
-    path: Path, positions: np.ndarray, *, units: str = "mm", factor: float = 1000.0, analog: bool = False, **point: object
+    path: Path,
+    positions: np.ndarray,
+    *,
+    units: str = "mm",
+    factor: float = 1000.0,
+    analog: bool = False,
+    **point: object,
 ) -> Path:
     """A C3D file of positions (T, M, 3) [m]; not-a-number is a missing sample."""
     import ezc3d
@@ -137,7 +143,9 @@ def test_garbled(tmp_path: Path) -> None:
 def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
     """ezc3d writes them all, says 65535, and would read only those."""
     path = write(tmp_path / "a.c3d", np.ones((66_000, 3, 3)))
-    with pytest.raises(InputError, match=r"holds some 66,00\d frames, but says 65,535, the most that its header can count"):
+    with pytest.raises(
+        InputError, match=r"holds some 66,00\d frames, but says 65,535, the most that its header can count"
+    ):
         mocap_data.read(path)
 
 

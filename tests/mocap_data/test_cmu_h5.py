@@ -158,7 +158,12 @@ def test_flipped_bytes_end_in_one_line_or_in_a_clip(
         content[place % len(content)] = value
     path.write_bytes(content)
     is_cmu_h5(path)
-    for read in (list_cmu_h5, lambda p: read_cmu_h5(p, clip="a"), lambda p: list(read_cmu_h5_all(p)), read_cmu_h5_motion):
+    for read in (
+        list_cmu_h5,
+        lambda p: read_cmu_h5(p, clip="a"),
+        lambda p: list(read_cmu_h5_all(p)),
+        read_cmu_h5_motion,
+    ):
         try:
             read(path)
         except InputError as error:

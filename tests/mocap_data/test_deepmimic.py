@@ -54,7 +54,8 @@ def test_by_hand(motion: Path) -> None:
 
 
 def test_cycles_go_on_where_the_last_one_ended(motion: Path) -> None:
-    """The root goes 1 ahead per cycle and turns a quarter about y, x to -z: three cycles are three sides of a square."""
+    """The root goes 1 ahead per cycle and turns a quarter about y, x to -z: three cycles are three sides of a
+    square."""
     turned = [0.0, 1, 2, 0, HALF, 0, HALF, 0, *REST[8:]]
     motion.write_text(json.dumps({"Frames": [REST, turned]}))
     clip = mocap_data.read(motion, cycles=3, up="z")
@@ -111,7 +112,9 @@ def test_a_character_has_to_be_found(motion: Path, tmp_path: Path) -> None:
 def test_a_robots_motion_is_no_recording(tmp_path: Path) -> None:
     path = tmp_path / "pace.txt"
     path.write_text(json.dumps({"LoopMode": "Wrap", "FrameDuration": 0.02, "Frames": [[0.0] * 19] * 3}))
-    with pytest.raises(InputError, match=r"pace.txt holds a robot's motion .*, not a recording of keypoints to retarget"):
+    with pytest.raises(
+        InputError, match=r"pace.txt holds a robot's motion .*, not a recording of keypoints to retarget"
+    ):
         mocap_data.read(path)
 
 
@@ -181,7 +184,9 @@ def test_published_people_walk_upright(shared: Path) -> None:
         assert clip.rate_hz == 30.0
         heights = clip.positions[..., 2]
         assert -0.06 < heights.min() < 0.02, kind  # the published run sinks by 6 cm
-        assert 1.35 < np.median(heights[:, clip.index("head")]) < 1.6, kind  # the middle of its ball; bent over when running
+        assert 1.35 < np.median(heights[:, clip.index("head")]) < 1.6, (
+            kind
+        )  # the middle of its ball; bent over when running
         gone = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0]) / (clip.duration_s - 1 / 30)
         assert gone == pytest.approx(speed, rel=0.1), kind
         assert np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1).max() < 0.65, kind  # 19 m/s, a hand

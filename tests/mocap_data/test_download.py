@@ -131,7 +131,9 @@ def test_a_broken_connection_goes_on_where_it_stopped(server: Server, tmp_path: 
 def test_a_broken_download_goes_on_the_next_time(server: Server, tmp_path: Path) -> None:
     server.cut = [100_000, 0]
     target = tmp_path / "f.bin"
-    with pytest.raises(InputError, match=r"connection ended after 100000 of 300000 bytes.*100000 bytes are kept") as caught:
+    with pytest.raises(
+        InputError, match=r"connection ended after 100000 of 300000 bytes.*100000 bytes are kept"
+    ) as caught:
         fetch(server, target, settings=Settings(timeout_s=0.5, tries=1, wait_s=0.0))
     assert "\n" not in str(caught.value) and not target.exists() and (tmp_path / "f.bin.part").stat().st_size == 100_000
     got = fetch(server, target, sha256=SHA)
@@ -230,7 +232,9 @@ def test_missing(server: Server, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="/missing: the server says 404 Not Found"):
         download.download([f"{server.url}/missing"], tmp_path / "f.bin", settings=QUICK)
     assert len(server.requests) == 1
-    got = download.download([f"{server.url}/missing", f"{server.url}/file"], tmp_path / "f.bin", sha256=SHA, settings=QUICK)
+    got = download.download(
+        [f"{server.url}/missing", f"{server.url}/file"], tmp_path / "f.bin", sha256=SHA, settings=QUICK
+    )
     assert got.url.endswith("/file")
 
 
@@ -287,7 +291,10 @@ def test_only_the_web(tmp_path: Path) -> None:
 
 def test_two_at_once(server: Server, tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    with download._alone(tmp_path / "f.bin.part"), pytest.raises(InputError, match="another process is downloading this file"):
+    with (
+        download._alone(tmp_path / "f.bin.part"),
+        pytest.raises(InputError, match="another process is downloading this file"),
+    ):
         fetch(server, tmp_path / "f.bin")
 
 

@@ -54,7 +54,9 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
         assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
         bodies, joints = len(robot.body_names), len(robot.joint_names)
         assert archive["body_quat_w"].shape == (80, bodies, 4) and archive["joint_pos"].shape == (80, joints)
-        assert all(archive[key].dtype == np.float32 for key in archive.files if key != "fps" and not key.endswith("names"))
+        assert all(
+            archive[key].dtype == np.float32 for key in archive.files if key != "fps" and not key.endswith("names")
+        )
         assert archive["joint_names"].dtype.kind == "U" and tuple(archive["body_names"].tolist()) == robot.body_names
 
 
@@ -101,7 +103,8 @@ def test_body_velocities_are_mujocos(robot: Robot) -> None:
 
 
 def test_differences_of_body_poses_come_near_them(robot: Robot) -> None:
-    """Both lead from frame t - 1 to t; a body's path bends by h / 2 times its acceleration (here up to 4 m/s^2, 9 rad/s^2)."""
+    """Both lead from frame t - 1 to t; a body's path bends by h / 2 times its acceleration (here up to 4 m/s^2, 9
+    rad/s^2)."""
     motion = smooth_motion(robot)
     want_linear, want_angular = object_velocities(robot, motion)
     linear, angular = difference_velocities(motion)
@@ -114,7 +117,8 @@ def test_differences_of_body_poses_come_near_them(robot: Robot) -> None:
 
 
 def test_angular_velocity_of_a_steady_turn() -> None:
-    """Ten steps of 0.1 rad about the world's y at 20 Hz, of a body that is tilted: 2 rad/s about y, wherever it looks."""
+    """Ten steps of 0.1 rad about the world's y at 20 Hz, of a body that is tilted: 2 rad/s about y, wherever it
+    looks."""
     tilt = rotations.from_axis_angle([1.0, 0.0, 0.0], 0.7)
     turning = rotations.multiply(rotations.from_axis_angle([0.0, 1.0, 0.0], 0.1 * np.arange(10)), tilt)
     np.testing.assert_allclose(angular_velocity(turning, 20.0), np.tile([0.0, 2.0, 0.0], (10, 1)), atol=1e-12)
@@ -134,7 +138,9 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
     assert (back.joint_names, back.rate_hz, back.robot, back.source) == (robot.joint_names, RATE, robot.name, "made up")
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
     first_name = robot.joint_names[0]
-    with pytest.raises(InputError, match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot="):
+    with pytest.raises(
+        InputError, match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot="
+    ):
         read_robot_motion(tmp_path / "walk.csv", robot="unitree_g1")
 
 

@@ -1,7 +1,7 @@
 """Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
 
-Each example takes a valid file of a format and damages it by a few of the operations below. `examples` and `outcome` also
-serve a longer run from a shell: python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...].
+Each example takes a valid file of a format and damages it by a few of the operations below. `examples` and `outcome`
+also serve a longer run from a shell: python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...].
 """
 
 from __future__ import annotations
@@ -109,7 +109,12 @@ CHARACTER = {
     "Skeleton": {
         "Joints": [
             {"Name": n, "Type": k, "Parent": p, "AttachX": 0, "AttachY": 1.5, "AttachZ": 0}
-            for n, k, p in (("root", "none", -1), ("ball", "spherical", 0), ("hinge", "revolute", 1), ("end", "fixed", 2))
+            for n, k, p in (
+                ("root", "none", -1),
+                ("ball", "spherical", 0),
+                ("hinge", "revolute", 1),
+                ("end", "fixed", 2),
+            )
         ]
     }
 }
@@ -249,7 +254,9 @@ def damaged(data: bytes, operations: list[Operation]) -> bytes:
             data = data[:at]
         elif what == "flip":
             data = (
-                data[:at] + bytes(b ^ (which % 255 + 1) for b in data[at : at + 1 + which % 3]) + data[at + 1 + which % 3 :]
+                data[:at]
+                + bytes(b ^ (which % 255 + 1) for b in data[at : at + 1 + which % 3])
+                + data[at + 1 + which % 3 :]
             )
         elif what == "remove":
             data = data[:at] + data[at + size :]
@@ -293,7 +300,8 @@ examples = st.lists(st.tuples(st.sampled_from(OPERATIONS), share, share, st.inte
 
 
 def outcome(folder: Path, sample: Sample, data: bytes) -> str:
-    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes long, or takes much memory."""
+    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes long, or takes much
+    memory."""
     for name, content in {**sample.beside, sample.name: data}.items():
         (folder / name).write_bytes(content)
     begin = time.process_time()
@@ -372,7 +380,9 @@ def grown(name: str, frames: int) -> tuple[Sample, bytes]:
     if name == "bvh":
         head, rows = sample.data.split(b"0.0166667\n")
         data = (
-            head.replace(b"Frames: 4", b"Frames: %d" % frames) + b"0.0166667\n" + rows.splitlines(keepends=True)[1] * frames
+            head.replace(b"Frames: 4", b"Frames: %d" % frames)
+            + b"0.0166667\n"
+            + rows.splitlines(keepends=True)[1] * frames
         )
     elif name == "amc":
         data = b":DEGREES\n" + b"".join(

@@ -43,9 +43,7 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     for key in ("qpos", "qvel", "body_pos", "body_quat", "contacts"):
         np.testing.assert_array_equal(getattr(once, key), getattr(twice, key))
         np.testing.assert_array_equal(getattr(once, key), getattr(motion, key)[start + inner : stop])
-    np.testing.assert_array_equal(
-        twice.frame_quality["marker_rms_m"], np.arange(start + inner, stop) / 1000
-    )
+    np.testing.assert_array_equal(twice.frame_quality["marker_rms_m"], np.arange(start + inner, stop) / 1000)
     assert once.start_s == pytest.approx(twice.start_s) == pytest.approx(3.0 + (start + inner) / RATE)
     assert (twice.recording, twice.weight, twice.rate_hz) == ("walk", 1.0, RATE)
 

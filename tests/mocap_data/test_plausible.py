@@ -59,7 +59,9 @@ def test_a_wrong_axis(walk: Clip) -> None:
 
 
 def test_nothing_moves(walk: Clip) -> None:
-    assert doubts(changed(walk, walk.positions[:1].repeat(50, axis=0))) == ["does not move: no keypoint by more than 1 mm"]
+    assert doubts(changed(walk, walk.positions[:1].repeat(50, axis=0))) == [
+        "does not move: no keypoint by more than 1 mm"
+    ]
     assert doubts(walk.crop(0, 1)) == ["has one frame: a pose, no motion"]
 
 

@@ -228,7 +228,9 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         mocap_data.read(tmp_path)
     (tmp_path / "a.fbx").write_text("")
-    with pytest.raises(InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json, .npz, .txt"):
+    with pytest.raises(
+        InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json, .npz, .txt"
+    ):
         mocap_data.read(tmp_path / "a.fbx")
     with pytest.raises(InputError, match="no file"):
         mocap_data.read("a\0b.bvh")
@@ -269,8 +271,12 @@ def test_upward_axes(bvh: Path) -> None:
 
 def test_every_option_is_listed(bvh: Path, tmp_path: Path) -> None:
     assert options_of(bvh) == {
-        "scale": 0.01, "up": "y", "add_root_offset": False,
-        "name": None, "source": None, "licence": "unknown",
+        "scale": 0.01,
+        "up": "y",
+        "add_root_offset": False,
+        "name": None,
+        "source": None,
+        "licence": "unknown",
     }
     (tmp_path / "a.txt").write_text(' \n{"Frames": []}')
     (tmp_path / "b.txt").write_text("1,2,3")
@@ -322,7 +328,9 @@ def test_what_would_not_fit_into_memory_is_refused_first(tmp_path: Path, monkeyp
     # 1,000 joints without channels and 100,000 frames of one number: a file of 0.2 MB, and 2.4 GB of positions
     joints = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 }} " for i in range(1000))
     path = tmp_path / "wide.bvh"
-    head = f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 1\n"
+    head = (
+        f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 1\n"
+    )
     path.write_text(head + "1\n" * 100_000)
     with pytest.raises(InputError, match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates"):
         mocap_data.read(path)
@@ -359,7 +367,9 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
 
 def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     path = tmp_path / "named.csv"
-    path.write_text("time (s), left foot_X,left foot_Y,left foot_Z,head.x,head.y,head.z,\n0.00,1,2,3,4,5,6\n0.02,1,2,3,4,5,7\n")
+    path.write_text(
+        "time (s), left foot_X,left foot_Y,left foot_Z,head.x,head.y,head.z,\n0.00,1,2,3,4,5,6\n0.02,1,2,3,4,5,7\n"
+    )
     clip = mocap_data.read(path, up="z")
     assert (clip.names, clip.rate_hz) == (("left foot", "head"), 50.0)
     np.testing.assert_array_equal(clip.positions[1], [[1, 2, 3], [4, 5, 7]])
@@ -390,7 +400,9 @@ def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet
     path = tmp_path / "motions.h5"
     write_motions(path, motions)
     for reader in (mocap_data.read, read_all):
-        with pytest.raises(InputError, match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording"):
+        with pytest.raises(
+            InputError, match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording"
+        ):
             reader(path)
     assert not is_recording(path)
 

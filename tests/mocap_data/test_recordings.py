@@ -28,8 +28,8 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
     files = sorted((shared / "mocap/cmu_bvh").glob("*.bvh"))
     assert len(files) == 5
     for file in files:
-        # Their bones lie along Z and Y at rest, and yet all five have Y up: three have a root above the hips that turns it all
-        # up at every frame. The other two have no such root and were exported relative to the hips' OFFSET.
+        # Their bones lie along Z and Y at rest, and yet all five have Y up: three have a root above the hips that turns
+        # it all up at every frame. The other two have no such root and were exported relative to the hips' OFFSET.
         relative = file.stem in ("007_05", "007_12")
         clip = mocap_data.read(file, up="y", scale="cm", add_root_offset=relative)
         assert clip.rate_hz == 60.0

@@ -42,7 +42,9 @@ def npz(path: Path, **arrays: Any) -> Path:
 
 
 def test_mjlab(tmp_path: Path) -> None:
-    path = npz(tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"]), body_names=np.array(["base", "foot"])))
+    path = npz(
+        tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"]), body_names=np.array(["base", "foot"]))
+    )
     motion = read_robot_motion(path)
     assert kind_of(path) == "mjlab" and motion.joint_names == ("a", "b", "c") and motion.body_names == ("base", "foot")
     assert motion.rate_hz == 50.0 and motion.num_frames == 4 and motion.duration_s == 0.08
@@ -238,7 +240,10 @@ def test_laikago(tmp_path: Path) -> None:
     motion = read_robot_motion(laikago(tmp_path / "a.txt", [upright, upright]))
     assert kind_of(tmp_path / "a.txt") == "laikago" and motion.rate_hz == 60.0 and motion.robot == "laikago"
     np.testing.assert_allclose(motion.qpos[0, :7], [0.0, 0.0, 0.43, 1.0, 0.0, 0.0, 0.0], atol=1e-12)
-    assert motion.joint_names[0] == "FR_hip_motor_2_chassis_joint" and motion.joint_names[5] == "FL_lower_leg_2_upper_leg_joint"
+    assert (
+        motion.joint_names[0] == "FR_hip_motor_2_chassis_joint"
+        and motion.joint_names[5] == "FL_lower_leg_2_upper_leg_joint"
+    )
     assert "X forward" in motion.conventions["root frame"]
 
 
@@ -299,7 +304,9 @@ def test_rates() -> None:
     st.sampled_from([".npz", ".csv", ".txt", ".json"]),
     st.sampled_from(["mjlab", "unitree_csv", "laikago"]),
 )
-def test_garbage_is_refused_on_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str, kind: str) -> None:
+def test_garbage_is_refused_on_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str, kind: str
+) -> None:
     path = tmp_path_factory.mktemp("garbage") / f"a{suffix}"
     path.write_bytes(data)
     kind_of(path)

@@ -34,9 +34,7 @@ def to_scipy(q: np.ndarray) -> Rotation:
     return Rotation.from_quat(q.reshape(-1, 4)[:, [1, 2, 3, 0]])
 
 
-cases = pytest.mark.parametrize(
-    ("regime", "shape"), [(regime, shape) for regime in REGIMES for shape in SHAPES]
-)
+cases = pytest.mark.parametrize(("regime", "shape"), [(regime, shape) for regime in REGIMES for shape in SHAPES])
 
 
 @cases
@@ -53,18 +51,12 @@ def test_exp_log_recover_each_other(regime: str, shape: tuple[int, ...]) -> None
 def test_group(regime: str, shape: tuple[int, ...]) -> None:
     a, b, c = (rot.exp(random_vectors(regime, shape, seed)) for seed in range(3))
     v = random_vectors("generic", shape, 3)
-    np.testing.assert_allclose(
-        rot.multiply(rot.multiply(a, b), c), rot.multiply(a, rot.multiply(b, c)), atol=1e-14
-    )
-    np.testing.assert_allclose(
-        rot.multiply(a, rot.conjugate(a)), np.broadcast_to(rot.IDENTITY, a.shape), atol=1e-15
-    )
+    np.testing.assert_allclose(rot.multiply(rot.multiply(a, b), c), rot.multiply(a, rot.multiply(b, c)), atol=1e-14)
+    np.testing.assert_allclose(rot.multiply(a, rot.conjugate(a)), np.broadcast_to(rot.IDENTITY, a.shape), atol=1e-15)
     np.testing.assert_allclose(rot.multiply(a, rot.IDENTITY), a, atol=0)
     np.testing.assert_allclose(rot.rotate(rot.multiply(a, b), v), rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
     np.testing.assert_allclose(rot.rotate_inverse(a, rot.rotate(a, v)), v, atol=1e-14)
-    np.testing.assert_allclose(
-        rot.rotate(a, v), np.einsum("...ij,...j->...i", rot.to_matrix(a), v), atol=1e-14
-    )
+    np.testing.assert_allclose(rot.rotate(a, v), np.einsum("...ij,...j->...i", rot.to_matrix(a), v), atol=1e-14)
     reached = rot.multiply(a, rot.exp(rot.difference(a, b)))  # b or -b, the same rotation
     np.testing.assert_allclose(rot.to_matrix(reached), rot.to_matrix(b), atol=1e-13)
 
@@ -92,9 +84,7 @@ def test_parity_with_scipy(regime: str) -> None:
     v = random_vectors("generic", shape, 2)
     np.testing.assert_allclose(rot.to_matrix(a), to_scipy(a).as_matrix(), atol=1e-14)
     np.testing.assert_allclose(rot.rotate(a, v), to_scipy(a).apply(v), atol=1e-14)
-    np.testing.assert_allclose(
-        rot.to_matrix(rot.multiply(a, b)), (to_scipy(a) * to_scipy(b)).as_matrix(), atol=1e-14
-    )
+    np.testing.assert_allclose(rot.to_matrix(rot.multiply(a, b)), (to_scipy(a) * to_scipy(b)).as_matrix(), atol=1e-14)
     np.testing.assert_allclose(rot.angle(a, b), (to_scipy(a).inv() * to_scipy(b)).magnitude(), atol=1e-12)
 
 
@@ -149,7 +139,8 @@ def tumbling(times: np.ndarray) -> np.ndarray:
 
 
 class Quaternion:
-    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of quaternions, powers of them."""
+    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of quaternions, powers of
+    them."""
 
     def __init__(self, w: float, x: float, y: float, z: float) -> None:
         self.w, self.v = w, (x, y, z)

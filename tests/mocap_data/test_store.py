@@ -47,9 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_round_trip_to_the_bit(path: Path) -> None:
     wrote = make_set()
-    found = read_motions(
-        path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES
-    )
+    found = read_motions(path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES)
     for key in ("robot", "model_sha256", "joint_names", "body_names", "provenance", "names"):
         assert getattr(found, key) == getattr(wrote, key)
     for a, b in zip(found.motions, wrote.motions, strict=True):

@@ -138,10 +138,7 @@ def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None
     stride = GAITS[gait].stride_s
     clip = dog_gait(gait, duration_s=3 * stride)
     half = round(stride * clip.rate_hz / 2)
-    swap = [
-        clip.index(n.replace("Left", "Right") if "Left" in n else n.replace("Right", "Left"))
-        for n in clip.names
-    ]
+    swap = [clip.index(n.replace("Left", "Right") if "Left" in n else n.replace("Right", "Left")) for n in clip.names]
     mirrored = clip.positions[:, swap] * (1.0, -1.0, 1.0)
     way = np.array([GAITS[gait].speed_mps * stride / 2, 0.0, 0.0])
     np.testing.assert_allclose(clip.positions[half:], mirrored[:-half] + way, atol=1e-12)

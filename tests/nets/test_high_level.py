@@ -33,7 +33,8 @@ def test_mixes_previous_latent_and_target_as_in_the_equation() -> None:
     policy = net(bound=2.0)
     with torch.no_grad():
         policy.head.weight.zero_()
-        # m = 2 tanh(1 / 2) = 0.924234; std = 0.5 exp(3 tanh(0.3 / 3)); theta = sigmoid(log(0.95 / 0.05) - log(19)) = 1/2
+        # m = 2 tanh(1 / 2) = 0.924234; std = 0.5 exp(3 tanh(0.3 / 3)); theta = sigmoid(log(0.95 / 0.05) - log(19)) =
+        # 1/2
         policy.head.bias.copy_(torch.tensor([1.0] * 3 + [0.3] * 3 + [-2.9444390]))
     z = torch.tensor([[1.0, -1.0, 0.0]])
     latent, _ = policy(torch.zeros(1, 5), z, policy.initial_state(1))

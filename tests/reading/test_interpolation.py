@@ -35,14 +35,17 @@ def test_phases_count_touch_downs(motions: MotionSet) -> None:
 
 
 def test_frames_of_equal_phase_are_mixed() -> None:
-    """Clip b strides at half the rate of a: at w = 0 a frame of b lasts two of a's phase, at w = 1 two frames of a go by."""
+    """Clip b strides at half the rate of a: at w = 0 a frame of b lasts two of a's phase, at w = 1 two frames of a go
+    by."""
     a, b = np.arange(13) / 4.0, np.arange(25) / 8.0 + 5.0  # b is ahead by whole strides: they do not count
     first = frame_pairs(a, b, 0.0)
     assert first[0].tolist() == list(range(12)) and first[1].tolist() == list(range(0, 24, 2))
     last = frame_pairs(a, b, 1.0)
     assert last[1].tolist() == list(range(24)) and last[0].tolist() == pytest.approx([k / 2 for k in range(24)])
     middle = frame_pairs(a, b, 0.5)  # phase advances by (1/4 + 1/8) / 2 = 3/16: 3/4 of a's frame, 3/2 of b's
-    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][:3].tolist() == pytest.approx([0.0, 1.5, 3.0])
+    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][:3].tolist() == pytest.approx(
+        [0.0, 1.5, 3.0]
+    )
     shifted = frame_pairs(a, b + 0.25, 0.0)  # a starts at phase 0; b's first frame of whole phase is its frame 6
     assert shifted[1][0] == 6.0
 
@@ -95,7 +98,11 @@ def test_what_cannot_be_mixed_is_refused(robot: Robot, motions: MotionSet) -> No
     assert aligned(trot, walk, robot, "auto")[2] == "frames"
     with pytest.raises(InputError, match="touches down three times in both clips"):
         aligned(trot, walk, robot, "strides")
-    wrongs = {"no alignment 'feet'": {"align": "feet"}, "no mix 'cubic'": {"mix": "cubic"}, "at least 2": {"weights": 1}}
+    wrongs = {
+        "no alignment 'feet'": {"align": "feet"},
+        "no mix 'cubic'": {"mix": "cubic"},
+        "at least 2": {"weights": 1},
+    }
     for words, wrong in wrongs.items():
         with pytest.raises(InputError, match=words):
             reading.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, **wrong)  # type: ignore[arg-type]

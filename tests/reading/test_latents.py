@@ -20,7 +20,8 @@ from npmp.robots import Robot
 
 
 def test_a_dimension_that_follows_the_prior_carries_nothing(robot: Robot, motions: MotionSet) -> None:
-    """mu = (0, 0.3, 0), sigma the prior's: 0.3^2 / (2 (1 - alpha^2)) = 0.4615 nats in that dimension, none in the others."""
+    """mu = (0, 0.3, 0), sigma the prior's: 0.3^2 / (2 (1 - alpha^2)) = 0.4615 nats in that dimension, none in the
+    others."""
     n, std = 4, prior_std(0.95)
     memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
 

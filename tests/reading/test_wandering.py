@@ -79,7 +79,9 @@ def test_latents_have_the_same_variance_and_their_own_correlation(
         wander_in(puppet(torch.zeros(1, 12), []), env_of(robot, motions, 1), "pink", seconds=0.1, seed=0)
 
 
-def test_kinds_share_their_starts_and_noise_without_a_module_has_what_it_is_told(robot: Robot, motions: MotionSet) -> None:
+def test_kinds_share_their_starts_and_noise_without_a_module_has_what_it_is_told(
+    robot: Robot, motions: MotionSet
+) -> None:
     env, skill = env_of(robot, motions, 8), puppet(torch.zeros(1, 12), [])
     first, second = (wander_in(skill, env, kind, seconds=0.1, seed=3) for kind in ("prior", "white"))
     assert torch.equal(first.qpos[0], second.qpos[0]) and torch.equal(first.up_s, second.up_s)
@@ -90,7 +92,8 @@ def test_kinds_share_their_starts_and_noise_without_a_module_has_what_it_is_told
 
 
 def test_ratio_of_means_by_hand() -> None:
-    """Every pair has the ratio 2, so has every resample; of (1, 3) against (1, 1) resamples have the means 1, 2 or 3."""
+    """Every pair has the ratio 2, so has every resample; of (1, 3) against (1, 1) resamples have the means 1, 2 or
+    3."""
     times = torch.tensor([2.0, 4.0, 8.0])
     assert ratio_of_means(times, times / 2) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio_of_means(torch.tensor([1.0, 3.0]), torch.ones(2)) == pytest.approx((2.0, 1.0, 3.0))
@@ -116,6 +119,8 @@ def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(r
     assert trials[0]["prior"].qpos[0, 0].tolist() == pytest.approx(robot.home_qpos.tolist())
     assert torch.equal(trials[0]["white_actions"].qpos, trials[1]["white_actions"].qpos)
     figures = summarize(trials[0])
-    assert "prior_up_ratio" not in figures["prior"] and figures["white_actions"]["prior_up_ratio"]["ratio"] == pytest.approx(1.0)
+    assert "prior_up_ratio" not in figures["prior"] and figures["white_actions"]["prior_up_ratio"][
+        "ratio"
+    ] == pytest.approx(1.0)
     with pytest.raises(InputError, match="no latents 'pink'; there are: prior, white, white_actions"):
         wander("anymal_b_dog", latents=("pink",))

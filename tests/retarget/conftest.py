@@ -27,7 +27,13 @@ def motion_of(robot: Robot, qpos: Array, rate_hz: float = 50.0, name: str = "m",
     """Poses (T, 7 + J) as a motion: velocities by differences, bodies by forward kinematics."""
     body_pos, body_quat = pose.forward_quaternions(pose.tree_of(robot.model()), qpos)
     return ReferenceMotion(
-        name=name, qpos=qpos, qvel=velocities(qpos, rate_hz), body_pos=body_pos, body_quat=body_quat, rate_hz=rate_hz, **more
+        name=name,
+        qpos=qpos,
+        qvel=velocities(qpos, rate_hz),
+        body_pos=body_pos,
+        body_quat=body_quat,
+        rate_hz=rate_hz,
+        **more,
     )
 
 
@@ -37,7 +43,8 @@ def standing(robot: Robot, frames: int) -> Array:
 
 
 def walking(robot: Robot, frames: int, speed: float, rate_hz: float = 50.0) -> Array:
-    """A gliding stand (T, 7 + J), 2 cm above the floor: goes along x at `speed` [m/s] while its joints move a little."""
+    """A gliding stand (T, 7 + J), 2 cm above the floor: goes along x at `speed` [m/s] while its joints move a
+    little."""
     qpos, time = standing(robot, frames), np.arange(frames) / rate_hz
     qpos[:, 0] += speed * time
     qpos[:, 2] += 0.02
@@ -76,9 +83,7 @@ def hold_feet(qpos: Array, contacts: Bools, rate_hz: float, solver: Solver) -> A
 def _problem(solver: Solver, qpos: Array, points: pose.Points, weight: float) -> pose.Problem:
     robot = solver.robot
     each = np.full(len(points.body), weight)
-    return pose.Problem(
-        solver.tree, points, qpos[:, 7:], robot.joint_lower, robot.joint_upper, _KEEP, weight=each
-    )
+    return pose.Problem(solver.tree, points, qpos[:, 7:], robot.joint_lower, robot.joint_upper, _KEEP, weight=each)
 
 
 def _flat(soles: Array) -> Array:

@@ -238,8 +238,11 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
     rng = np.random.default_rng(0)
     motions = [
         make.motion_of(
-            robot, make.walking(robot, 1100, 0.5 + 0.3 * i), name=name,
-            contacts=rng.random((1100, 4)) < 0.5, frame_quality={"marker_rms_m": np.full(1100, 0.01)},
+            robot,
+            make.walking(robot, 1100, 0.5 + 0.3 * i),
+            name=name,
+            contacts=rng.random((1100, 4)) < 0.5,
+            frame_quality={"marker_rms_m": np.full(1100, 0.01)},
         )
         for i, name in enumerate(("a", "b"))
     ]
@@ -256,7 +259,11 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
         for key, value in judge.figures(motion).items():
             assert motion.quality[key] == pytest.approx(value, rel=1e-6, abs=1e-9), key
     assert {m.split for m in cleaned.motions.motions} == {"train", "validation"}
-    assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == ("a_c00", "a_c00_lr", "a_c01")
+    assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == (
+        "a_c00",
+        "a_c00_lr",
+        "a_c01",
+    )
 
 
 def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:

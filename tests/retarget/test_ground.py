@@ -11,7 +11,8 @@ from retarget import ground, skeletons
 
 
 def paws() -> np.ndarray:
-    """One paw (T, 1, 3) at 60 Hz: stands 30 frames creeping 1 mm a frame at height 0.10, swings 20 frames by 0.6 m, stands 30."""
+    """One paw (T, 1, 3) at 60 Hz: stands 30 frames creeping 1 mm a frame at height 0.10, swings 20 frames by 0.6 m,
+    stands 30."""
     creep = 0.001 * np.arange(30)
     share = np.arange(1, 21) / 21
     x = np.concatenate((creep, 0.03 + 0.6 * share, 0.63 + creep))

@@ -56,7 +56,9 @@ def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMot
         back = import_motion(tmp_path / name, robot)
         sign = np.sign(np.sum(back.qpos[:, 3:7] * motion.qpos[:, 3:7], axis=1))[:, None]
         np.testing.assert_allclose(back.qpos[:, 3:7] * sign, motion.qpos[:, 3:7], atol=1e-6)
-        np.testing.assert_allclose(back.qpos[:, [0, 1, 2, *range(7, 19)]], motion.qpos[:, [0, 1, 2, *range(7, 19)]], atol=2e-6)
+        np.testing.assert_allclose(
+            back.qpos[:, [0, 1, 2, *range(7, 19)]], motion.qpos[:, [0, 1, 2, *range(7, 19)]], atol=2e-6
+        )
         np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=5e-6)
         # velocities are differences of the written poses: what float32 leaves of 1 rad, 1e-7, times 50 Hz
         np.testing.assert_allclose(back.qvel, motion.qvel, atol=2e-5)
@@ -98,7 +100,9 @@ def test_names_that_do_not_fit_are_listed(robot: Robot, walk: ReferenceMotion, t
 
 def test_a_laikago_is_no_anymal(robot: Robot, shared: Path) -> None:
     path = shared / "mocap/dog_keypoints/retargeted_laikago/dog_trot.txt"
-    with pytest.raises(InputError, match=r"is of another robot: it lacks .* and 9 more; robot 'anymal_b' has no FR_hip"):
+    with pytest.raises(
+        InputError, match=r"is of another robot: it lacks .* and 9 more; robot 'anymal_b' has no FR_hip"
+    ):
         import_motion(path, robot)
 
 

@@ -123,7 +123,12 @@ def test_arm_angles_by_hand(side: float) -> None:
     found = arm_angles(upper, fore, side)
     lowered = np.arctan2(0.1, 0.99)
     # lowering turns the left arm against x, the right along it; straight ahead is down turned about y by -90 degrees
-    expected = [[0, -side * lowered, 0], [0, -side * half, 0], [0, -side * half, -side * half], [-half, -side * half, 0]]
+    expected = [
+        [0, -side * lowered, 0],
+        [0, -side * half, 0],
+        [0, -side * half, -side * half],
+        [-half, -side * half, 0],
+    ]
     np.testing.assert_allclose(found, np.array(expected), atol=1e-12)
 
 

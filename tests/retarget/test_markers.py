@@ -51,9 +51,7 @@ def test_any_parameters_are_symmetric_and_come_back(robot: robots.Robot, solver:
     theta = np.random.default_rng(0).normal(size=6)
     offsets = solver.layout.offsets(theta)
     assert_symmetric(robot, solver.layout, offsets, 0.0)
-    np.testing.assert_array_equal(
-        solver.layout.parameters(dict(zip(solver.layout.names, offsets, strict=True))), theta
-    )
+    np.testing.assert_array_equal(solver.layout.parameters(dict(zip(solver.layout.names, offsets, strict=True))), theta)
 
 
 def test_given_offsets_must_be_symmetric_and_complete(solver: Solver) -> None:
@@ -89,17 +87,15 @@ def test_offset_jacobian_equals_differences(solver: Solver) -> None:
     bodies = pose.forward(solver.tree, qpos)
 
     def residual(theta: np.ndarray) -> np.ndarray:
-        return (
-            pose.positions_of(layout.points(theta), *bodies) - layout.displacement(theta, heading)
-        ).reshape(frames, 27)
+        return (pose.positions_of(layout.points(theta), *bodies) - layout.displacement(theta, heading)).reshape(
+            frames, 27
+        )
 
     theta = rng.normal(size=6)
     jacobian = offset_jacobian(layout, bodies[1], heading)
     for p in range(6):
         step = np.eye(6)[p]
-        np.testing.assert_allclose(
-            jacobian[..., p], residual(theta + step) - residual(theta), atol=1e-12
-        )  # linear
+        np.testing.assert_allclose(jacobian[..., p], residual(theta + step) - residual(theta), atol=1e-12)  # linear
 
 
 def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
@@ -129,15 +125,11 @@ def alternate(
     return theta
 
 
-def objective(
-    solver: Solver, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float
-) -> float:
+def objective(solver: Solver, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float) -> float:
     """Eq. 8 at the best poses for offsets theta."""
     problem = solver.problem(theta, reg)
     moved = targets + solver.layout.displacement(theta, heading)
-    qpos = pose.solve_poses(
-        problem, moved, pose.fit_root(problem.points, moved, problem.stand), tolerance=1e-8
-    )
+    qpos = pose.solve_poses(problem, moved, pose.fit_root(problem.points, moved, problem.stand), tolerance=1e-8)
     squares = np.square(pose.positions_of(problem.points, *pose.forward(problem.tree, qpos)) - moved).sum()
     return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
 
@@ -169,9 +161,7 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, solver: Solver) ->
     rng = np.random.default_rng(5)
     qpos = random_motion(robot, 60)
     heading = np.zeros((60, 9))
-    targets = pose.positions_of(
-        solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos)
-    )
+    targets = pose.positions_of(solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos))
     targets = targets + 0.02 * rng.normal(size=targets.shape)
     theta = alternate(solver, targets, heading, 0.01, rounds=12)
     best = objective(solver, theta, targets, heading, 0.01)
@@ -182,9 +172,7 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, solver: Solver) ->
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, solver: Solver) -> None:
     qpos = random_motion(robot, 120)
-    positions = pose.positions_of(
-        solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos)
-    )
+    positions = pose.positions_of(solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos))
     positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))  # a lopsided animal
     offsets = estimate_offsets([Clip(positions, solver.layout.names, 60.0)], robot)
     assert_symmetric(robot, solver.layout, np.array([offsets[name] for name in solver.layout.names]), 1e-9)

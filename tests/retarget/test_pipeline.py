@@ -209,9 +209,7 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
     [offsets] = json.loads(motions.provenance["offsets"])
     offsets = {name: np.array(value) for name, value in offsets.items()}
     for clip, motion in zip(clips, motions.motions, strict=True):
-        np.testing.assert_allclose(
-            retarget.retarget(clip, robot, offsets=offsets).qpos, motion.qpos, atol=1e-9
-        )
+        np.testing.assert_allclose(retarget.retarget(clip, robot, offsets=offsets).qpos, motion.qpos, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +242,9 @@ def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> Non
     assert small.quality["body_scale"] == 1.0
     scale = motion.quality["body_scale"]
     assert scale == pytest.approx(0.38, abs=0.03)  # legs of 0.5 m against 1.25 m
-    np.testing.assert_allclose(motion.qpos[-1, :2] - motion.qpos[0, :2], scale * 2.5 * 0.5 * 2.98 * np.array([1, 0]), atol=0.05)
+    np.testing.assert_allclose(
+        motion.qpos[-1, :2] - motion.qpos[0, :2], scale * 2.5 * 0.5 * 2.98 * np.array([1, 0]), atol=0.05
+    )
     given = retarget.retarget(horse, robot, scale_body=0.4)
     assert given.quality["body_scale"] == 0.4
     assert given.quality["rms_marker_m"] < 0.02
@@ -254,7 +254,10 @@ def test_clips_of_other_proportions_are_of_other_bodies(robot: robots.Robot) -> 
     clip = dog_gait("walk", duration_s=1.5)
     longer = dataclasses.replace(clip, name="longer", positions=clip.positions * [1.4, 1.0, 1.0])
     same = dataclasses.replace(clip, name="same", positions=clip.positions + [1.0, 2.0, 3.0])
-    assert [[c.name for c in group] for group in targets.by_body([clip, longer, same])] == [[clip.name, "same"], ["longer"]]
+    assert [[c.name for c in group] for group in targets.by_body([clip, longer, same])] == [
+        [clip.name, "same"],
+        ["longer"],
+    ]
     motions = retarget.retarget_many([clip, longer, same], robot)
     assert motions.names == (clip.name, "longer", "same")  # in the order given
     assert len(json.loads(motions.provenance["offsets"])) == 2
@@ -365,9 +368,7 @@ def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
         retarget.retarget(dataclasses.replace(clip, positions=0.0 * wild), robot)
 
 
-def test_equations_without_a_solution_name_the_clip(
-    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equations_without_a_solution_name_the_clip(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     def singular(*_: object) -> None:
         raise np.linalg.LinAlgError("Singular matrix")
 

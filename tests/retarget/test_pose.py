@@ -13,7 +13,8 @@ from mocap_data.errors import InputError
 from npmp import robots
 from retarget import pose
 
-# A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew axis, a branch without joints.
+# A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew axis, a branch without
+# joints.
 ODD = """
 <mujoco><worldbody>
   <body name="root" pos="0 0 1"><freejoint name="root"/><geom size="0.1"/>
@@ -35,9 +36,7 @@ def models() -> list[mujoco.MjModel]:
 
 def random_qpos(rng: np.random.Generator, frames: int, joints: int, spread: float = 1.0) -> np.ndarray:
     root = rotations.normalize(rng.normal(size=(frames, 4)))
-    return np.concatenate(
-        (rng.normal(size=(frames, 3)), root, spread * rng.normal(size=(frames, joints))), axis=1
-    )
+    return np.concatenate((rng.normal(size=(frames, 3)), root, spread * rng.normal(size=(frames, joints))), axis=1)
 
 
 @pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])

@@ -53,7 +53,8 @@ def test_standing_still_has_no_faults(robot: Robot, judge: Judge) -> None:
 
 
 def test_a_known_slide(robot: Robot, judge: Judge) -> None:
-    """All feet stand while the robot glides 2 mm a frame, 0.1 m/s, in its first half, and 0.4 mm, 0.02 m/s, in its second."""
+    """All feet stand while the robot glides 2 mm a frame, 0.1 m/s, in its first half, and 0.4 mm, 0.02 m/s, in its
+    second."""
     qpos = standing(robot, 21)
     qpos[:, 0] = np.concatenate([np.arange(11) * 0.002, 0.02 + np.arange(1, 11) * 0.0004])
     figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21)))
@@ -68,7 +69,8 @@ def test_a_known_slide(robot: Robot, judge: Judge) -> None:
 
 
 def test_speed_near_the_floor_needs_no_contacts(robot: Robot, judge: Judge) -> None:
-    """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor, which is not near it."""
+    """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor, which is not near
+    it."""
     qpos = standing(robot, 21)
     qpos[:, 0] = np.arange(21) * 0.002
     qpos[11:, 0] += np.arange(10) * 0.01
@@ -97,12 +99,15 @@ def test_known_depths_and_heights(robot: Robot, judge: Judge) -> None:
     assert figures["float_m"] == pytest.approx(0.004)
     qpos[1, 2] += 0.007
     figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
-    assert figures["penetration_p99_m"] == pytest.approx(0.01 * 0.007, rel=1e-6)  # between the two deepest, by interpolation
+    assert figures["penetration_p99_m"] == pytest.approx(
+        0.01 * 0.007, rel=1e-6
+    )  # between the two deepest, by interpolation
     assert figures["penetration_m"] == pytest.approx(0.007)
 
 
 def test_a_sole_on_its_edge_floats(robot: Robot) -> None:
-    """With the foot's points 10 cm apart, a foot pitched by 0.1 rad has one of them 0.1 sin(0.1) = 9.98 mm above the other."""
+    """With the foot's points 10 cm apart, a foot pitched by 0.1 rad has one of them 0.1 sin(0.1) = 9.98 mm above the
+    other."""
     points = np.repeat(np.asarray(robot.foot_points), 2, axis=1)
     points[:, 0, 0] += 0.05
     points[:, 1, 0] -= 0.05
@@ -123,7 +128,9 @@ def test_known_jerk_and_violations(robot: Robot, judge: Judge) -> None:
     assert figures["jerk_rms"] == pytest.approx(24.0 / np.sqrt(12.0), rel=1e-6)
     assert figures["limit_violations"] == figures["velocity_violations"] == 0.0
     qpos = standing(robot, 10)
-    qpos[4:7, 7] = robot.joint_upper[0] + 0.01  # three frames beyond, reached and left within one frame: 0.91 rad, 45 rad/s
+    qpos[4:7, 7] = (
+        robot.joint_upper[0] + 0.01
+    )  # three frames beyond, reached and left within one frame: 0.91 rad, 45 rad/s
     figures = judge.figures(motion_of(robot, qpos))
     assert figures["limit_violations"] == 3.0 and figures["velocity_violations"] == 2.0
     qpos[4:7, 7] = robot.joint_upper[0]  # at its bound a joint is within it

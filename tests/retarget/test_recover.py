@@ -1,4 +1,5 @@
-"""Keypoints generated from known poses and offsets, then recovered: exactly without noise, to its standard error with it."""
+"""Keypoints generated from known poses and offsets, then recovered: exactly without noise, to its standard error with
+it."""
 
 from __future__ import annotations
 
@@ -121,8 +122,9 @@ def test_a_motion_comes_back_through_the_whole_pipeline(solver: Solver, make: Si
 
 
 def test_noise_moves_poses_by_its_standard_error(solver: Solver) -> None:
-    # For small noise the error of least squares is normal with covariance sigma^2 (J'J)^-1, the Cramer-Rao bound, so that
-    # error' J'J error / sigma^2 averages to the number of directions, 6 + J, and no estimate without bias does better.
+    # For small noise the error of least squares is normal with covariance sigma^2 (J'J)^-1, the Cramer-Rao bound, so
+    # that error' J'J error / sigma^2 averages to the number of directions, 6 + J, and no estimate without bias does
+    # better.
     rng = np.random.default_rng(3)
     theta, true = some_offsets(solver, rng), some_poses(solver, 400, rng)
     clean = keypoints(solver, theta, true)
@@ -140,8 +142,8 @@ def test_noise_moves_poses_by_its_standard_error(solver: Solver) -> None:
 
 
 def test_noise_moves_offsets_by_their_standard_error(solver: Solver) -> None:
-    # As above, for the offsets, with the poses eliminated: error' S error / sigma^2 is chi-squared with as many degrees of
-    # freedom as there are parameters that the keypoints determine; S is the Schur complement of the poses.
+    # As above, for the offsets, with the poses eliminated: error' S error / sigma^2 is chi-squared with as many degrees
+    # of freedom as there are parameters that the keypoints determine; S is the Schur complement of the poses.
     rng = np.random.default_rng(4)
     theta, true = some_offsets(solver, rng), some_poses(solver, 200, rng)
     true[:, 3:7] = rotations.exp(np.array([0.2, 0.2, 1.0]) * rng.uniform(-1.0, 1.0, size=(200, 3)))
@@ -152,7 +154,9 @@ def test_noise_moves_offsets_by_their_standard_error(solver: Solver) -> None:
     reg = 1e-9
     found, qpos = theta.copy(), true.copy()
     for _ in range(12):
-        problem = replace(solver.problem(found, reg), lower=solver.robot.joint_lower - 1.0, upper=solver.robot.joint_upper + 1.0)
+        problem = replace(
+            solver.problem(found, reg), lower=solver.robot.joint_lower - 1.0, upper=solver.robot.joint_upper + 1.0
+        )
         goal = noisy + solver.layout.displacement(found, heading)
         qpos = pose.solve_poses(problem, goal, qpos, tolerance=1e-7)
         jacobian = offset_jacobian(solver.layout, pose.forward(solver.tree, qpos)[1], heading)

@@ -38,7 +38,11 @@ def test_velocities_are_mujocos(make: SimpleNamespace, name: str) -> None:
     np.testing.assert_array_equal(qvel[0], qvel[1])
 
 
-@given(frames=st.integers(1, 200), rate=st.sampled_from([24.0, 30.0, 50.0, 60.0, 120.0, 100 / 3]), new=st.floats(5.0, 240.0))
+@given(
+    frames=st.integers(1, 200),
+    rate=st.sampled_from([24.0, 30.0, 50.0, 60.0, 120.0, 100 / 3]),
+    new=st.floats(5.0, 240.0),
+)
 def test_frame_times_stay_within_the_motion(frames: int, rate: float, new: float) -> None:
     times = frame_times(frames, rate, new)
     assert times[0] == 0.0 and times[-1] <= frames - 1
@@ -110,7 +114,8 @@ def test_few_frames(make: SimpleNamespace, robot: Robot) -> None:
 
 
 def test_there_and_back_on_a_recording(shared: Path, robot: Robot) -> None:
-    """A retargeted walk at 60 Hz, to 50 Hz and back: its root to 0.05 mm and 0.02 degrees, joints to 0.15 degrees RMS."""
+    """A retargeted walk at 60 Hz, to 50 Hz and back: its root to 0.05 mm and 0.02 degrees, joints to 0.15 degrees
+    RMS."""
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_007_KAN01_001.bvh").crop(100, 400)
     motion = retarget(clip, robot, rate_hz=60.0)
     back = resample(resample(motion, robot, 50.0), robot, 60.0)

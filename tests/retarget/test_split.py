@@ -74,7 +74,8 @@ def test_many_recordings_meet_the_share_closely() -> None:
 
 
 def test_both_sides_have_all_speeds() -> None:
-    """Of two canters, four trots and thirty strolls, about a quarter of each is held out, at most one of the canters."""
+    """Of two canters, four trots and thirty strolls, about a quarter of each is held out, at most one of the
+    canters."""
     rng = np.random.default_rng(0)
     profile = {}
     for i in range(36):

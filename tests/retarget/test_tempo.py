@@ -16,7 +16,9 @@ from retarget.tempo import at_tempo, with_tempos
 
 
 @pytest.mark.parametrize(("tempo", "frames"), [(2.0, 16), (0.5, 61), (1.15, 27)])
-def test_another_tempo_is_the_same_way_in_another_time(make: SimpleNamespace, robot: Robot, tempo: float, frames: int) -> None:
+def test_another_tempo_is_the_same_way_in_another_time(
+    make: SimpleNamespace, robot: Robot, tempo: float, frames: int
+) -> None:
     """31 frames at 50 Hz take 0.6 s: twice as fast, every second frame; half as fast, one more between each two."""
     motion = make.motion_of(robot, make.wandering(robot, 31))
     played = at_tempo(motion, robot, tempo)
@@ -51,4 +53,6 @@ def test_copies_at_other_tempos_have_half_of_the_sampling(robot: Robot) -> None:
     assert [(m.name, m.weight) for m in alone] == [(m.name, 2.0 * m.weight) for m in clips]
     # a copy that is too short to track is left out, and the other has its share
     short = replace(motions, motions=(clips[0].crop(0, 9),))
-    assert [(m.name[-5:], m.weight) for m in with_tempos(short, robot, (1.25, 0.8), min_frames=8).motions[1:]] == [("_x0.8", 1.0)]
+    assert [(m.name[-5:], m.weight) for m in with_tempos(short, robot, (1.25, 0.8), min_frames=8).motions[1:]] == [
+        ("_x0.8", 1.0)
+    ]

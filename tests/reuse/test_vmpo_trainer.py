@@ -18,7 +18,9 @@ from npmp.skill import SkillModule
 LEARNER = VMPOConfig(objectives=("velocity",), target_period=2, learning_rate=1e-3, regularizer_weight=0.01)
 
 
-def trainer(robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy, seed: int = 0) -> VMPOTrainer:
+def trainer(
+    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy, seed: int = 0
+) -> VMPOTrainer:
     env = WalkingEnv(robot, 6, seed=seed, config=walking)
     config = VMPOTrainerConfig(unroll=9, critic_hidden=(16, 16), learner=LEARNER)
     return VMPOTrainer(env, skill, copy.deepcopy(policy), config, seed=seed)
@@ -34,7 +36,8 @@ def test_a_rollout_is_consistent(
     assert isinstance(seen, PolicyInput)
     ended = rollout.terminated | rollout.truncated
     assert bool(ended.any()) and not bool((rollout.terminated & rollout.truncated).any())
-    # an episode's first step follows an episode's last one, with an empty previous latent; elsewhere it is the last action
+    # an episode's first step follows an episode's last one, with an empty previous latent; elsewhere it is the last
+    # action
     assert torch.equal(rollout.resets[1:], ended[:-1])
     assert bool((seen.z_prev[rollout.resets] == 0).all())
     goes_on = ~ended[:-1]

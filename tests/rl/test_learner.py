@@ -53,9 +53,7 @@ def _rollout(learner: VMPOLearner, seed: int = 0, num: int = 8, steps: int = 12)
     return rollout
 
 
-def _train(
-    learner: VMPOLearner, updates: int, seed: int = 0, num: int = 64, steps: int = 16, blind: bool = False
-):
+def _train(learner: VMPOLearner, updates: int, seed: int = 0, num: int = 64, steps: int = 16, blind: bool = False):
     """Mean rewards [K] per step of the first and of the last rollout."""
     world = toys.PointMass(num, seed, blind=blind, num_objectives=len(learner.config.objectives))
     state = learner.policy.initial_state(num)
@@ -196,9 +194,7 @@ def test_swapping_environments_changes_no_figure():
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
     fields = {f.name: getattr(rollout, f.name) for f in dataclasses.fields(rollout)}
     initial = tuple(part[order] for part in fields.pop("initial_state"))
-    swapped = Rollout(
-        initial_state=initial, **{k: None if v is None else v[:, order] for k, v in fields.items()}
-    )
+    swapped = Rollout(initial_state=initial, **{k: None if v is None else v[:, order] for k, v in fields.items()})
     learner.load_state_dict(state)
     assert learner.update(swapped) == pytest.approx(metrics, rel=1e-3, abs=1e-5)
 
@@ -386,7 +382,8 @@ def test_what_does_not_fit_is_refused():
 
 
 def _returns_by_hand(learner: VMPOLearner, rollout: Rollout) -> torch.Tensor:
-    """To the end of the unroll or episode, one step after the other; the online critic's value where it is no failure."""
+    """To the end of the unroll or episode, one step after the other; the online critic's value where it is no
+    failure."""
     steps, num, _ = rollout.rewards.shape
     following = learner.values(rollout.next_observations).detach()
     found = torch.zeros_like(rollout.rewards)
@@ -403,9 +400,10 @@ def _returns_by_hand(learner: VMPOLearner, rollout: Rollout) -> torch.Tensor:
 
 
 def test_an_update_is_the_published_formula():
-    # The parts of the loss again, from torch's distributions and plain loops, once target and online policy differ and PopArt has
-    # moved: KL(target || online) in that order and decoupled, the policy's loss a sum over objectives and their halves, returns
-    # bootstrapped with the online critic, half the squared error in PopArt's units.
+    # The parts of the loss again, from torch's distributions and plain loops, once target and online policy differ and
+    # PopArt has
+    # moved: KL(target || online) in that order and decoupled, the policy's loss a sum over objectives and their halves,
+    # returns bootstrapped with the online critic, half the squared error in PopArt's units.
     learner = _learner(num_objectives=2, epsilon_temperature=(0.1, 0.3), target_period=50)
     for seed in range(7):
         learner.update(_rollout(learner, seed=seed))
@@ -447,9 +445,7 @@ def test_there_are_no_importance_weights():
     results = []
     for shift in (0.0, 5.0):
         learner.load_state_dict(state)
-        metrics = learner.update(
-            dataclasses.replace(rollout, behaviour_log_prob=rollout.behaviour_log_prob + shift)
-        )
+        metrics = learner.update(dataclasses.replace(rollout, behaviour_log_prob=rollout.behaviour_log_prob + shift))
         results.append((metrics.pop("off_policy"), metrics, learner.state_dict()))
     assert results[1][0] == pytest.approx(results[0][0] + 5.0, abs=1e-4)
     assert results[1][1] == results[0][1]
@@ -491,7 +487,8 @@ def test_passes_over_whole_rollouts_are_updates():
 
 @pytest.mark.parametrize("period", [1, 2, 3, 100])
 def test_minibatches_are_updates_on_groups_of_sequences(period):
-    # Each pass deals every sequence once, in an order of its own; an update sees what it would see of a rollout of these alone.
+    # Each pass deals every sequence once, in an order of its own; an update sees what it would see of a rollout of
+    # these alone.
     def learner():
         return _learner(num_objectives=2, target_period=period)
 
@@ -504,9 +501,7 @@ def test_minibatches_are_updates_on_groups_of_sequences(period):
         assert sorted(order.tolist()) == list(range(8))
         for chosen in (order[:3], order[3:6], order[6:]):
             by_hand.append(second.update(rollout.sequences(chosen)))
-    assert metrics == pytest.approx(
-        {name: sum(m[name] for m in by_hand) / 6 for name in metrics}, rel=1e-3, abs=1e-5
-    )
+    assert metrics == pytest.approx({name: sum(m[name] for m in by_hand) / 6 for name in metrics}, rel=1e-3, abs=1e-5)
     state = second.state_dict()
     for key, tensor in first.state_dict().items():
         torch.testing.assert_close(tensor, state[key], rtol=1e-3, atol=1e-4)

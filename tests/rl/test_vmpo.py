@@ -6,12 +6,13 @@ Where each pitfall is held; the learner as a whole in test_learner.py, `test_an_
     log(N/2), not log(N)                test_temperature_loss_one_objective, _three_objectives
     one top half for weights and dual   test_temperature_gradient_is_epsilon_minus_the_weights_kl
     KL(target || online), decoupled,
-    variances and not deviations        test_decoupled_kl_by_hand, _equals_torch_distributions, _moves_one_parameter_each
-    psi sums to 1: a sum over shards    test_policy_loss_is_a_sum_that_adds_over_shards
+    variances and not deviations        test_decoupled_kl_by_hand, _equals_torch_distributions,
+    _moves_one_parameter_each psi sums to 1: a sum over shards    test_policy_loss_is_a_sum_that_adds_over_shards
     the prior's scale                   nets/test_prior.py: test_the_papers_correlation_gives_the_papers_deviation
     LSTM from the stored state          test_learner.py: test_the_re_run_starts_from_the_stored_state
     LSTM reset inside the unroll        test_unroll.py; test_learner.py: test_acting_step_by_step_equals_the_unroll
-    invalid steps leave before the half test_invalid_steps_leave_before_the_half_is_counted, test_garbage_at_invalid_steps_...;
+    invalid steps leave before the half test_invalid_steps_leave_before_the_half_is_counted,
+    test_garbage_at_invalid_steps_...;
                                         test_learner.py: test_invalid_steps_have_no_influence
     bootstrap at a clip's end, not at
     a failure                           test_returns.py; test_learner.py: test_the_critic_recovers_known_values;
@@ -47,9 +48,7 @@ A1 = torch.tensor([[LN3, -1.0], [0.0, LN2]]).unsqueeze(-1)
 #   k = 0, eta 1:  ln 2, ln 3, 0, -5         -> steps 1, 0: weights 3/5, 2/5
 #   k = 1, eta 2:  0, -1, 2 ln 4, 2 ln 5     -> steps 3, 2: weights 5/9, 4/9
 #   k = 2, eta .5: -ln 2 / 2, -9, -8, 0      -> steps 3, 0: exp(A / eta) = 1, 1/2: weights 2/3, 1/3
-A3 = torch.tensor(
-    [[LN2, 0.0, -LN2 / 2], [LN3, -1.0, -9.0], [0.0, 2 * LN4, -8.0], [-5.0, 2 * LN5, 0.0]]
-).unsqueeze(1)
+A3 = torch.tensor([[LN2, 0.0, -LN2 / 2], [LN3, -1.0, -9.0], [0.0, 2 * LN4, -8.0], [-5.0, 2 * LN5, 0.0]]).unsqueeze(1)
 ETA3 = torch.tensor([1.0, 2.0, 0.5])
 PSI3 = torch.tensor([[2 / 5, 0, 1 / 3], [3 / 5, 0, 0], [0, 4 / 9, 0], [0, 5 / 9, 2 / 3]]).unsqueeze(1)
 
@@ -106,9 +105,7 @@ def test_policy_loss_is_a_sum_that_adds_over_shards():
     constant = torch.full((8, 6), -2.0)
     assert vmpo.policy_loss(psi, constant).item() == pytest.approx(3 * 2.0, rel=1e-5)  # 1 for each objective
     log_probs = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
-    shards = torch.stack(
-        [vmpo.policy_loss(p, q) for p, q in zip(psi.chunk(2), log_probs.chunk(2), strict=True)]
-    )
+    shards = torch.stack([vmpo.policy_loss(p, q) for p, q in zip(psi.chunk(2), log_probs.chunk(2), strict=True)])
     assert 2 * shards.mean().item() == pytest.approx(vmpo.policy_loss(psi, log_probs).item(), rel=1e-5)
 
 
@@ -244,9 +241,7 @@ def test_duals_are_positive_with_a_floor_and_invertible():
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
     for value in (1e-6, 0.01, 1.0, 5.0, 300.0):
-        assert vmpo.dual(torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)).item() == pytest.approx(
-            value
-        )
+        assert vmpo.dual(torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)).item() == pytest.approx(value)
     with pytest.raises(ValueError, match="larger than"):
         vmpo.raw_dual(0.0)
 

@@ -1,4 +1,5 @@
-"""Small models of other people's making: a dog in Unitree's layout, and a person. Primitives only, figures of our own."""
+"""Small models of other people's making: a dog in Unitree's layout, and a person. Primitives only, figures of our
+own."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ def dog(
 ) -> str:
     """A quadruped: feet are spheres on calves, visual meshes are missing, the base is yawed by 180 degrees at qpos0.
 
-    actuators: motor (gear 2, control limits), position (gear 1) or none. facing: -1 puts the front legs at -X. shift [m]: moves
-    one hip along X, so that the mirror is only near. turned: every thigh's frame is rolled by 90 degrees.
+    actuators: motor (gear 2, control limits), position (gear 1) or none. facing: -1 puts the front legs at -X. shift
+    [m]: moves one hip along X, so that the mirror is only near. turned: every thigh's frame is rolled by 90 degrees.
     """
     legs = "".join(_leg(name, facing=facing, shift=shift, turned=turned, meshes=meshes, ranges=ranges) for name in LEGS)
     joints = [f"{leg}_{part}" for leg in LEGS for part in ("hip", "thigh", "calf")]

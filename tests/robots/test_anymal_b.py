@@ -40,9 +40,7 @@ def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
 
 def with_floor(robot: robots.Robot, *, visuals: bool = True) -> mujoco.MjModel:
     spec = robot.spec(visuals=visuals)
-    spec.worldbody.add_geom(
-        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
-    )
+    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1)
     return spec.compile()
 
 
@@ -371,7 +369,5 @@ def test_shoulders_and_hips_are_where_a_legs_first_two_axes_meet() -> None:
         for leg, name in zip(LEGS, ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"), strict=True):
             point = base.xpos + base.xmat.reshape(3, 3) @ ANYMAL.markers[name].position
             for joint in ("HAA", "HFE"):
-                from_axis = np.cross(
-                    point - data.joint(f"{leg}_{joint}").xanchor, data.joint(f"{leg}_{joint}").xaxis
-                )
+                from_axis = np.cross(point - data.joint(f"{leg}_{joint}").xanchor, data.joint(f"{leg}_{joint}").xaxis)
                 np.testing.assert_allclose(from_axis, 0, atol=1e-12)

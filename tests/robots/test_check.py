@@ -57,7 +57,11 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
         ({"feet": {"radius": 0.03}}, "feet", ""),
         ({"markers": {"LF_foot": None}}, "markers", "no marker is on foot 'FL_foot'"),
         ({"markers": {"base": None}}, "markers", "a dog's recordings want base"),
-        ({"joints": {"FL_hip_joint": {"lower": -0.5}}}, "symmetry left_right", "of FL_hip_joint and FR_hip_joint by 0.3 rad"),
+        (
+            {"joints": {"FL_hip_joint": {"lower": -0.5}}},
+            "symmetry left_right",
+            "of FL_hip_joint and FR_hip_joint by 0.3 rad",
+        ),
         ({"joints": {"FL_thigh_joint": {"home": 0.7}}}, "symmetry left_right", "differs in the home by 0.1 rad"),
     ],
 )
@@ -94,7 +98,10 @@ def test_rotors(tmp_path: Path) -> None:
     drives = {"kp": 60, "kd": 1, "torque_limit": "model"}
     own = load(tmp_path)
     table = dict.fromkeys(own.joint_names, "model") | {"FL_calf_joint": 0.03}
-    for armature, expected in ((0.02, 12 * [0.02]), (table, [0.03 if n == "FL_calf_joint" else 0.01 for n in own.joint_names])):
+    for armature, expected in (
+        (0.02, 12 * [0.02]),
+        (table, [0.03 if n == "FL_calf_joint" else 0.01 for n in own.joint_names]),
+    ):
         robot = load(tmp_path, drives=drives | {"armature": armature})
         np.testing.assert_allclose(robot.model().dof_armature[6:], expected)
         assert robot.model_sha256 == own.model_sha256
@@ -114,7 +121,8 @@ def test_heavy_and_backwards(tmp_path: Path) -> None:
 
 
 def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
-    """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg turns about another axis."""
+    """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg turns about another
+    axis."""
     mirror = section("symmetries")
     with pytest.raises(InputError, match="marker 'LF_foot' has 0 mirror images"):
         load(tmp_path, dog(shift=1e-3), symmetries=mirror)

@@ -131,7 +131,8 @@ def test_rates_solver_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:
 
 
 def test_the_models_own_gains(tmp_path: Path) -> None:
-    """Position actuators of kp 60, kd 1.5 and 25 Nm; through a gear of 2 the joint feels 4 kp, 4 kd and twice the force."""
+    """Position actuators of kp 60, kd 1.5 and 25 Nm; through a gear of 2 the joint feels 4 kp, 4 kd and twice the
+    force."""
     robot = robots.load(write(tmp_path, mjcf=dog(actuators="position"), drives="model"))
     assert {*robot.kp} == {60} and {*robot.kd} == {1.5} and {*robot.torque_limit} == {25}
     geared = dog(actuators="position").replace('biastype="affine"', 'biastype="affine" gear="2"')
@@ -202,7 +203,11 @@ def test_wrong_entries_are_named(tmp_path: Path, changes: dict[str, object], exp
         ('contype="0" conaffinity="0"', "", "the mesh 'shell' meets the floor, and its file is missing"),
         ('<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>', "", "gives body 'trunk' its mass"),
         ('name="FL_hip_joint" axis="1 0 0"', 'name="FL_hip_joint" type="slide" axis="1 0 0"', "is no hinge"),
-        ('name="FL_hip_joint" axis="1 0 0"', 'name="FL_hip_joint" ref="0.1" axis="1 0 0"', "counts its angle from a ref"),
+        (
+            'name="FL_hip_joint" axis="1 0 0"',
+            'name="FL_hip_joint" ref="0.1" axis="1 0 0"',
+            "counts its angle from a ref",
+        ),
         ("<freejoint/>", '<freejoint/><!-- "', "not a valid MJCF"),
     ],
 )
@@ -213,7 +218,9 @@ def test_unfit_models_are_named(tmp_path: Path, old: str, new: str, expected: st
 
 def test_feet_at_are_checked(tmp_path: Path) -> None:
     feet = yaml.safe_load(DOG_YAML)["feet"]
-    assert "no body 'FL_toe'" in message(tmp_path, feet=feet | {"at": {"FL_foot": {"body": "FL_toe", "position": [0, 0, 0]}}})
+    assert "no body 'FL_toe'" in message(
+        tmp_path, feet=feet | {"at": {"FL_foot": {"body": "FL_toe", "position": [0, 0, 0]}}}
+    )
     assert "has a body of that name" in message(tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}})
     points = {foot: [[0, 0, 0], [0.1, 0, 0]] for foot in feet["bodies"]}
     robot = robots.load(write(tmp_path, feet=feet | {"points": points}))

@@ -37,9 +37,7 @@ def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
 
 def with_floor(*, visuals: bool = True) -> mujoco.MjModel:
     spec = OP3.spec(visuals=visuals)
-    spec.worldbody.add_geom(
-        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
-    )
+    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1)
     return spec.compile()
 
 
@@ -113,7 +111,8 @@ def test_rates_and_speed() -> None:
 
 
 def test_home_height_by_hand() -> None:
-    """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles 0.0305 below the ankles."""
+    """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles 0.0305 below the
+    ankles."""
     expected = (0.11015 + 0.11) * np.cos(0.35) + 0.0285 + 0.0305
     assert OP3.home_qpos[2] == pytest.approx(expected, abs=1e-9)
 

@@ -153,7 +153,11 @@ def leaves(value: object) -> list[object]:
 
 def test_small_numbers_are_numbers_in_yaml(tmp_path: Path) -> None:
     """5e-06 is a word in YAML 1.1."""
-    mjcf = dog().replace('<site name="imu" pos="0.01 0 0"/>', "").replace('pos="0 0 -0.2" condim', 'pos="5e-6 0 -0.2" condim')
+    mjcf = (
+        dog()
+        .replace('<site name="imu" pos="0.01 0 0"/>', "")
+        .replace('pos="0 0 -0.2" condim', 'pos="5e-6 0 -0.2" condim')
+    )
     found = proposal(tmp_path, mjcf)
     assert content(found)["feet"]["at"]["FL_foot"]["position"] == [5e-6, 0, -0.2]
     text = content(found)
@@ -201,7 +205,9 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
     assert figures["left_elbow"][0] < 0.1 * figures["left_knee"][0]
     model = robot.model(visuals=False)
     rotors = dict(zip(robot.joint_names, model.dof_armature[6:], strict=True))
-    assert rotors["left_knee"] == 0 and rotors["left_ankle_roll"] == pytest.approx(robot.torque_limit[-1] / 7500, rel=0.1)
+    assert rotors["left_knee"] == 0 and rotors["left_ankle_roll"] == pytest.approx(
+        robot.torque_limit[-1] / 7500, rel=0.1
+    )
     # the elbow: 5 Hz and critically damped about its inertia at home
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
@@ -223,7 +229,9 @@ def test_missing_meshes_that_collide(tmp_path: Path) -> None:
     (tmp_path / "robot.yaml").write_text(found.text)
     assert robots.load(tmp_path).model_sha256 == found.robot.model_sha256
     calf = '<geom class="collision" size="0.01" fromto="0 0 0 0 0 -0.18"/>'
-    bare = mjcf.replace(calf, '<geom type="mesh" mesh="calf"/>').replace('class="foot"/>', 'class="visual" mesh="calf"/>')
+    bare = mjcf.replace(calf, '<geom type="mesh" mesh="calf"/>').replace(
+        'class="foot"/>', 'class="visual" mesh="calf"/>'
+    )
     (tmp_path / "model.xml").write_text(bare)
     with pytest.raises(InputError, match=r"foot '.*' has no shape that collides"):
         propose(tmp_path / "model.xml", drop_missing=True)
@@ -234,9 +242,15 @@ def test_a_floating_joint_below_a_link_without_mass(tmp_path: Path) -> None:
     legs = ""
     for name in ("FL", "FR", "RL", "RR"):
         x, y = 0.2 if name[0] == "F" else -0.2, 0.1 if name[1] == "L" else -0.1
-        inertial = '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/></inertial>'
+        inertial = (
+            '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/></inertial>'
+        )
         parent = "trunk"
-        for part, axis, at in (("hip", "1 0 0", f"{x} {y} 0"), ("thigh", "0 1 0", "0 0 0"), ("calf", "0 1 0", "0 0 -0.2")):
+        for part, axis, at in (
+            ("hip", "1 0 0", f"{x} {y} 0"),
+            ("thigh", "0 1 0", "0 0 0"),
+            ("calf", "0 1 0", "0 0 -0.2"),
+        ):
             ball = '<collision><origin xyz="0 0 -0.2"/><geometry><sphere radius="0.02"/></geometry></collision>'
             link = f"{name}_{part}"
             legs += f'<link name="{link}">{inertial.format(0.5, 0.002)}{ball if part == "calf" else ""}</link>'

@@ -89,10 +89,16 @@ def test_draws_fill_their_ranges(robot: Robot) -> None:
     physics.draw(torch.arange(400), generator())
     friction = sim.batch.expand("geom_friction")[:, physics._foot_geoms, 0]
     assert np.ptp(friction, axis=1).max() == 0  # one ground for all feet
-    assert 0.4 <= friction.min() < 0.42 and 0.98 < friction.max() <= 1.0 and friction.mean() == pytest.approx(0.7, abs=0.03)
+    assert (
+        0.4 <= friction.min() < 0.42
+        and 0.98 < friction.max() <= 1.0
+        and friction.mean() == pytest.approx(0.7, abs=0.03)
+    )
     mass = sim.batch.expand("body_mass").sum(1) / sim.model.body_mass.sum()
     assert 0.63 < mass.min() < 0.75 and 1.25 < mass.max() < 1.43
-    assert physics.joint_offset.abs().max() <= 0.05 and physics.joint_offset.std() == pytest.approx(0.05 / 3**0.5, rel=0.1)
+    assert physics.joint_offset.abs().max() <= 0.05 and physics.joint_offset.std() == pytest.approx(
+        0.05 / 3**0.5, rel=0.1
+    )
 
 
 def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
@@ -112,13 +118,18 @@ def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
 
 
 def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
-    """0.1 + 0.75 * 0.4 kg = 0.4 kg for a draw of 0.5; the trunk's inertia has the mass's scale, its centre its shift."""
+    """0.1 + 0.75 * 0.4 kg = 0.4 kg for a draw of 0.5; the trunk's inertia has the mass's scale, its centre its
+    shift."""
     sim = simulations(op3, 2)
     config = PhysicsConfig(mass=Spread(0.3), payload=(0.1, 0.5), com_trunk=0.01)
     physics = PhysicsRandomizer(sim, op3, config)
     unit = torch.tensor([[-1.0, 0.0, 0.0, 1.0, 0.5]])  # mass, three of the centre of mass, payload
     physics.set(torch.tensor([1]), unit)
-    assert {name: len(value) for name, value in physics.drawn(1).items()} == {"mass_whole": 1, "com_trunk": 3, "payload": 1}
+    assert {name: len(value) for name, value in physics.drawn(1).items()} == {
+        "mass_whole": 1,
+        "com_trunk": 3,
+        "payload": 1,
+    }
     nominal, drawn = sim.model, sim.batch.get_model(1)
     trunk = nominal.body(op3.body_names[0]).id
     expected = 0.7 * nominal.body_mass
@@ -127,7 +138,9 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     np.testing.assert_allclose(drawn.body_inertia, 0.7 * nominal.body_inertia)
     np.testing.assert_allclose(drawn.body_ipos[trunk] - nominal.body_ipos[trunk], [0.0, 0.0, 0.01], atol=1e-12)
     assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())  # derived constants follow
-    np.testing.assert_array_equal(sim.batch.get_model(0).body_mass, nominal.body_mass)  # nothing was drawn for the first
+    np.testing.assert_array_equal(
+        sim.batch.get_model(0).body_mass, nominal.body_mass
+    )  # nothing was drawn for the first
     physics.set(torch.tensor([1]), unit)  # nothing adds up over episodes
     np.testing.assert_allclose(sim.batch.get_model(1).body_mass, expected)
 
@@ -151,11 +164,18 @@ def test_the_ground_carries_the_payload(op3: Robot) -> None:
 
 
 def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
-    for config in (PhysicsConfig(payload=(0.0, 0.5)), PhysicsConfig(payload=(0.0, 0.5), friction=(0.5, 1.0), gain=Spread(0.1))):
+    for config in (
+        PhysicsConfig(payload=(0.0, 0.5)),
+        PhysicsConfig(payload=(0.0, 0.5), friction=(0.5, 1.0), gain=Spread(0.1)),
+    ):
         sim = simulations(op3, 400)
         PhysicsRandomizer(sim, op3, config).draw(torch.arange(400), generator())
         added = sim.batch.expand("body_mass").sum(1) - sim.model.body_mass.sum()
-        assert -1e-9 < added.min() < 0.01 and 0.49 < added.max() < 0.5 + 1e-9 and added.mean() == pytest.approx(0.25, abs=0.02)
+        assert (
+            -1e-9 < added.min() < 0.01
+            and 0.49 < added.max() < 0.5 + 1e-9
+            and added.mean() == pytest.approx(0.25, abs=0.02)
+        )
     fixed = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.2, 0.2)))
     fixed.draw(torch.arange(400), generator())
     assert np.ptp(sim.batch.expand("body_mass").sum(1)) == 0
@@ -164,7 +184,8 @@ def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
 
 @pytest.mark.parametrize("off", [None, (0.0, 0.0), [0, 0]])
 def test_no_payload_leaves_the_draws_as_they_are(robot: Robot, off: tuple[float, float] | None) -> None:
-    """To the bit: as many numbers as there are without, from the same place of the random stream, and the same fields."""
+    """To the bit: as many numbers as there are without, from the same place of the random stream, and the same
+    fields."""
     values = {field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)}
     sim = simulations(robot, 3)
     physics, g = PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})), generator()
@@ -175,7 +196,10 @@ def test_no_payload_leaves_the_draws_as_they_are(robot: Robot, off: tuple[float,
     again = generator()
     assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
     assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
-    mass = physics.unit[:, physics._columns["mass_whole"]].double(), physics.unit[:, physics._columns["mass_each"]].double()
+    mass = (
+        physics.unit[:, physics._columns["mass_whole"]].double(),
+        physics.unit[:, physics._columns["mass_each"]].double(),
+    )
     factor = (1.0 + 0.3 * mass[0]) * (1.0 + 0.1 * mass[1])
     nominal = torch.from_numpy(sim.model.body_mass)[physics._bodies]
     assert torch.equal(physics._fields["body_mass"][:, physics._bodies], nominal * factor)

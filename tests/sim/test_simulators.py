@@ -1,4 +1,5 @@
-"""Simulators agree: the staged one to the bit, mujoco_warp to what single precision leaves; in a policy's score, too."""
+"""Simulators agree: the staged one to the bit, mujoco_warp to what single precision leaves; in a policy's score,
+too."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ VARIED = PhysicsConfig(
 
 
 def random_states(robot: Robot, n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Robots tilted by some 20 degrees, from 5 cm within the floor to 30 cm above it: qpos, qvel, and targets near the joints."""
+    """Robots tilted by some 20 degrees, from 5 cm within the floor to 30 cm above it: qpos, qvel, and targets near the
+    joints."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -161,7 +163,8 @@ def test_contacts_without_room_are_reported(robot: Robot, monkeypatch: pytest.Mo
 
 
 def test_a_graph_is_recorded_once_and_leaves_no_trace(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, here a pretended one: kernels are compiled by one real run, undone; then recorded, without garbage collection."""
+    """On a GPU, here a pretended one: kernels are compiled by one real run, undone; then recorded, without garbage
+    collection."""
     pytest.importorskip("mujoco_warp")
     from npmp.sim import warp
 
@@ -226,7 +229,8 @@ def test_without_the_extra_it_says_what_to_install(robot: Robot, monkeypatch: py
 
 
 def test_the_same_policy_scores_the_same(robot: Robot, motions: MotionSet) -> None:
-    """Drives that follow the reference and damp by what the state says of velocities: how long and how well robots track."""
+    """Drives that follow the reference and damp by what the state says of velocities: how long and how well robots
+    track."""
     pytest.importorskip("mujoco_warp")
     from npmp.envs import ImitationConfig, ImitationEnv
 
@@ -267,7 +271,8 @@ def test_a_state_stays_what_it_was(robot: Robot, motions: MotionSet, sim: str) -
 
 
 def test_rejoin_turns_a_robot_without_the_physics_noticing(robot: Robot, motions: MotionSet) -> None:
-    """On every simulator: after being sent to another frame, robots move on as they would have, but for place and heading."""
+    """On every simulator: after being sent to another frame, robots move on as they would have, but for place and
+    heading."""
     pytest.importorskip("mujoco_warp")
     from npmp.envs import ImitationConfig, ImitationEnv
 

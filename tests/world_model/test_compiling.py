@@ -37,7 +37,9 @@ def test_not_wanted_is_the_function_itself() -> None:
 
 def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def failing(*arguments: Any) -> Any:
-        raise torch._dynamo.exc.TorchDynamoException("InvalidCxxCompiler: No working C++ compiler found\n\nfurther lines")
+        raise torch._dynamo.exc.TorchDynamoException(
+            "InvalidCxxCompiler: No working C++ compiler found\n\nfurther lines"
+        )
 
     monkeypatch.setattr(torch, "compile", lambda function, **options: failing)
     step, ones = compiled(fibonacci, True), torch.ones(3)

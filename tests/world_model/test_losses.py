@@ -40,8 +40,8 @@ def ideal(home: Tensor | None = None) -> Sensing:
 
 
 def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSet) -> None:
-    """A model that knows the simulator's velocities, run through the imagination's code: contexts, proprioception, poses and
-    errors are those of the real rollout."""
+    """A model that knows the simulator's velocities, run through the imagination's code: contexts, proprioception,
+    poses and errors are those of the real rollout."""
     n, steps = 6, 12
     env = ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
     env.reset(clip=torch.tensor([0] * 3 + [1] * 3), frame=torch.tensor([0, 40, 80, 100, 150, 245]))
@@ -57,9 +57,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
             "proprioception": proprioception(env.state, env.home),
         }
         before, step = env.state, env.step(actions[t])
-        velocities.append(
-            differentiate(before, step.state.root_pos, step.state.root_rot, step.state.joint_pos, env.dt)
-        )
+        velocities.append(differentiate(before, step.state.root_pos, step.state.root_rot, step.state.joint_pos, env.dt))
         real.append(seen | {"state": step.state.pack(), "error": step.error})
 
     imagined: list[dict[str, Tensor]] = []
@@ -95,7 +93,9 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     result = imagination(begin, steps, torch.Generator().manual_seed(0))
     for t in range(steps):
         for name in ("context", "proprioception", "state", "error"):
-            torch.testing.assert_close(imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}")
+            torch.testing.assert_close(
+                imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}"
+            )
         # poses are exact; what is off above is accelerations, second differences of rounded positions
         torch.testing.assert_close(imagined[t]["error"], real[t]["error"], atol=1e-5, rtol=0)
     torch.testing.assert_close(result.kl, torch.tensor(0.0), atol=1e-6, rtol=0)
@@ -145,9 +145,9 @@ def test_effort_and_smoothness_by_hand() -> None:
 def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Two robots, three steps, discount 1/2; the second one's clip ends after its first step.
 
-    The model does nothing. The first robot's reference is 0.25 m to its side, so each step costs 4 * 0.25 = 1; the second's
-    is twice as far: 2. The encoder shifts one of the first's two latent dimensions by the prior's deviation, 1/2 nat a step,
-    and by twice that for the second: 2 nats. The steps weigh 1 + 1/2 + 1/4 and 1, together 2.75.
+    The model does nothing. The first robot's reference is 0.25 m to its side, so each step costs 4 * 0.25 = 1; the
+    second's is twice as far: 2. The encoder shifts one of the first's two latent dimensions by the prior's deviation,
+    1/2 nat a step, and by twice that for the second: 2 nats. The steps weigh 1 + 1/2 + 1/4 and 1, together 2.75.
     """
     state = still(2)
     start = moments(state, torch.tensor([5, 9]), torch.tensor([50, 10]), torch.zeros(2, 2))
@@ -219,8 +219,9 @@ class Sleeper:
 def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Two robots, two steps, discount 1/2: the first tracks, the second has no reference left.
 
-    The range of postures is a height of at least 0.25 m; both lie at 0, which costs 4 * 0.25 = 1 a step, but only where nobody
-    tracks. The encoder's mu of 1 and sigma of 2 are not the second's, which draws z = alpha z + sqrt(1 - alpha^2) noise.
+    The range of postures is a height of at least 0.25 m; both lie at 0, which costs 4 * 0.25 = 1 a step, but only where
+    nobody tracks. The encoder's mu of 1 and sigma of 2 are not the second's, which draws z = alpha z + sqrt(1 -
+    alpha^2) noise.
     """
     state, std = still(2), prior_std(0.9)
     start = moments(state, torch.tensor([5, 7]), torch.tensor([50, 7]), torch.ones(2, 4))
@@ -247,7 +248,8 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
     result = imagined(postures)
     torch.testing.assert_close(result.wander, torch.tensor(1.0))
     assert result.sigma == 2.0  # the encoder's, of the first
-    # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r = 4 / v
+    # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r
+    # = 4 / v
     torch.testing.assert_close(result.tracking, torch.tensor(2.0))
     ratio, variance = 4.0 / std**2, std**2
     torch.testing.assert_close(result.kl, torch.tensor(2.0 * (ratio + 1.0 / variance - 1.0 - math.log(ratio))))
@@ -317,8 +319,8 @@ def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, 
 def test_burning_in_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Three robots, three real steps; the memory's hidden part sums the latents that were used, its cell counts steps.
 
-    A moment's z is that of the step before, so the steps' own are those of moments 1, 2, 3. The second robot began anew at
-    moment 2, where what is stored is 100; the third at the first moment, which changes nothing.
+    A moment's z is that of the step before, so the steps' own are those of moments 1, 2, 3. The second robot began anew
+    at moment 2, where what is stored is 100; the third at the first moment, which changes nothing.
     """
     moment = torch.arange(4.0).view(4, 1, 1)
     nothing, frame = torch.zeros(4, 3, 0), torch.zeros(4, 3, dtype=torch.long)
@@ -333,7 +335,9 @@ def test_burning_in_by_hand(robot: Robot, motions: MotionSet) -> None:
         decode=lambda z, observation, memory: (None, DecoderState(memory.hidden + z, memory.cell + 1.0)), alpha=0.9
     )
     features = ReferenceFeatures(robot, Reference(robot, motions))
-    rollout = Imagination(skill, Sleeper(), ideal(), features, lambda frame: frames_like(still(3)), 0.9, TrackingWeights())  # type: ignore[arg-type]
+    rollout = Imagination(
+        skill, Sleeper(), ideal(), features, lambda frame: frames_like(still(3)), 0.9, TrackingWeights()
+    )  # type: ignore[arg-type]
     start = rollout.burn_in(stretch, first, torch.Generator())
     assert start.hidden.flatten().tolist() == [1115.0, 1100.0, 1115.0]
     assert start.cell.flatten().tolist() == [3.0, 1.0, 3.0]

@@ -71,7 +71,14 @@ def test_loss_by_hand_and_masked() -> None:
 
     zeros = torch.zeros(2, 3)
     rest = RobotState(
-        zeros, torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 12), zeros, zeros, torch.zeros(2, 12), zeros, torch.zeros(2, 12)
+        zeros,
+        torch.eye(3).repeat(2, 1, 1),
+        torch.zeros(2, 12),
+        zeros,
+        zeros,
+        torch.zeros(2, 12),
+        zeros,
+        torch.zeros(2, 12),
     )
     states = [rest._replace(joint_pos=torch.full((2, 12), 0.1 * t)) for t in range(4)]
     setpoints = [torch.zeros(2, 12)] * 3

@@ -34,7 +34,9 @@ def at(height: float, rotation: Tensor | None = None, joint: float = 0.0) -> Rob
     zeros, joints = torch.zeros(1, 3), torch.zeros(1, 12)
     joints[0, 0] = joint
     turned = torch.eye(3) if rotation is None else rotation
-    return RobotState(torch.tensor([[7.0, -3.0, height]]), turned.expand(1, 3, 3), joints, zeros, zeros, zeros, zeros, joints)
+    return RobotState(
+        torch.tensor([[7.0, -3.0, height]]), turned.expand(1, 3, 3), joints, zeros, zeros, zeros, zeros, joints
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,8 @@ def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> No
 
 
 def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
-    """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction the distance
-    is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
+    """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction
+    the distance is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
     reference = Reference(robot, motions)
     likeness = MotionLikeness(reference, directions=20_000)
     likeness.states[:] = 0.0  # every frame is the mean one
@@ -81,7 +83,9 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
     assert likeness(one, torch.Generator().manual_seed(0)) < 1e-5
     shifted = one._replace(root_vel=one.root_vel + 3.0 * likeness.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
     expected = 3.0 * math.gamma(width / 2) / (math.pi**0.5 * math.gamma((width + 1) / 2))
-    torch.testing.assert_close(likeness(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0)
+    torch.testing.assert_close(
+        likeness(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0
+    )
 
 
 def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet) -> None:
@@ -97,7 +101,8 @@ def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet)
 
 
 def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: MotionSet) -> None:
-    """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means nothing."""
+    """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means
+    nothing."""
     reference = Reference(robot, motions)
     likeness = MotionLikeness(reference)
     state = reference.state(torch.randint(reference.num_frames, (1, 400), generator=torch.Generator().manual_seed(1)))
@@ -132,7 +137,11 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
         """From robots whose states are those of the frames first, first + 1, ..., or the clip's last."""
         number = torch.minimum(first + torch.arange(9).unsqueeze(-1), reference.length[1] - 1.0).unsqueeze(-1)
         seen.append(number)
-        three, twelve, frame = number.expand(9, -1, 3), number.expand(9, -1, 12), number.unsqueeze(-1).expand(9, -1, 3, 3)
+        three, twelve, frame = (
+            number.expand(9, -1, 3),
+            number.expand(9, -1, 12),
+            number.unsqueeze(-1).expand(9, -1, 3, 3),
+        )
         state = RobotState(three, frame, twelve, three, three, twelve, three, twelve)
         return likeness(state, torch.Generator().manual_seed(0)).item()
 
@@ -150,7 +159,9 @@ def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motio
     generator = torch.Generator().manual_seed(0)
     crowd = reference.state(torch.zeros(1, 128, dtype=torch.long))
     free = {
-        name: (getattr(crowd, name) * rest + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)).requires_grad_()
+        name: (
+            getattr(crowd, name) * rest + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)
+        ).requires_grad_()
         for name, rest in (("joint_pos", 1.0), ("root_vel", 0.0), ("root_ang", 0.0), ("joint_vel", 0.0))
     }
     rates = {"joint_pos": 0.01, "root_vel": 0.02, "root_ang": 0.02, "joint_vel": 0.1}

@@ -35,7 +35,9 @@ def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) ->
     replay = filled(capacity, steps)
     assert len(replay) == min(capacity, steps) * ENVS
     window = replay.windows(500, 8, torch.Generator().manual_seed(0))
-    assert window.states.shape == (9, 500, 2) and window.setpoints.shape == (8, 500, 1) and window.valid.shape == (8, 500)
+    assert (
+        window.states.shape == (9, 500, 2) and window.setpoints.shape == (8, 500, 1) and window.valid.shape == (8, 500)
+    )
     time, robot = time_and_robot(window.states[..., 0])
     assert torch.equal(time, time[:1] + torch.arange(9).unsqueeze(-1))
     assert torch.equal(robot, robot[:1].expand(9, 500))
@@ -48,7 +50,8 @@ def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) ->
 
 @pytest.mark.parametrize(("capacity", "steps"), [(50, 40), (20, 57)])
 def test_windows_never_cross_into_another_episode(capacity: int, steps: int) -> None:
-    """Robot 1 begins anew at steps 38, 45 and 50, robot 2 at step 30: whatever would lead there is masked, and all after it."""
+    """Robot 1 begins anew at steps 38, 45 and 50, robot 2 at step 30: whatever would lead there is masked, and all
+    after it."""
     begins = {30: {2}, 38: {1}, 45: {1}, 50: {1}}
     window = filled(capacity, steps, begins).windows(2000, 8, torch.Generator().manual_seed(0))
     time, robot = time_and_robot(window.states[..., 0])
@@ -107,7 +110,9 @@ def test_starts_of_robots_that_have_reference_left() -> None:
     frame = torch.zeros(ENVS, dtype=torch.long)
     for t in range(55):
         ends = torch.tensor([99, t, 99 if t < 30 else t])
-        replay.add(frame + t, ends, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()})
+        replay.add(
+            frame + t, ends, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()}
+        )
     start = replay.starts(2000, torch.Generator().manual_seed(0), tracking=True)
     assert bool((start.frame < start.last_frame).all())
     assert len(torch.unique(start.frame)) == 40
@@ -118,5 +123,7 @@ def test_starts_of_robots_that_have_reference_left() -> None:
     assert stretch.frame[0].min() == 15 and stretch.frame[-1].max() == 54
     assert torch.equal(stretch.frame, stretch.frame[:1] + torch.arange(7).unsqueeze(-1))
     for _ in range(40):
-        replay.add(frame, frame, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()})
+        replay.add(
+            frame, frame, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()}
+        )
     assert len(replay.starts(5, torch.Generator(), tracking=True).frame) == 5  # nobody tracks: any moment

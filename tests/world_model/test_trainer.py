@@ -30,7 +30,9 @@ TINY = WorldModelConfig(
 )  # fmt: skip
 
 
-def make(robot: Robot, motions: MotionSet, seed: int = 0, n: int = 12, config: WorldModelConfig = TINY) -> WorldModelTrainer:
+def make(
+    robot: Robot, motions: MotionSet, seed: int = 0, n: int = 12, config: WorldModelConfig = TINY
+) -> WorldModelTrainer:
     env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1))
     return WorldModelTrainer(env, NET, config, seed=seed)
 
@@ -67,7 +69,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"stay_up": 1.0, "likeness": 1.0}])
+@pytest.mark.parametrize(
+    "change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"stay_up": 1.0, "likeness": 1.0}]
+)
 def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionSet, change: dict[str, Any]) -> None:
     config = dataclasses.replace(TINY, **change)
     whole, again = make(robot, motions, config=config), make(robot, motions, config=config)
@@ -94,7 +98,8 @@ def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> Non
 
 
 def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motions: MotionSet) -> None:
-    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the beginning."""
+    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the
+    beginning."""
     trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
     trainer.warm_up()
     seen: list[int] = []
@@ -177,7 +182,9 @@ def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) ->
     moved = after.root_pos - before.root_pos
     velocity = (after.root_rot @ after.root_vel.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(moved[sound], 0.02 * velocity[sound], atol=1e-5, rtol=0)
-    torch.testing.assert_close((after.joint_pos - before.joint_pos)[sound], 0.02 * after.joint_vel[sound], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        (after.joint_pos - before.joint_pos)[sound], 0.02 * after.joint_vel[sound], atol=1e-6, rtol=0
+    )
     torch.testing.assert_close(after.setpoint[sound], window.setpoints[0][sound])
 
 
@@ -214,7 +221,8 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
 
 @pytest.mark.parametrize(("iterations", "share"), [(0, 0.9), (5, 0.45), (1000, 0.1)])
 def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterations: int, share: float) -> None:
-    """After two updates an iteration, d = min(ema, (1 + t) / (10 + t)): 1 / 10, 11 / 20, and the 9 / 10 that are asked for."""
+    """After two updates an iteration, d = min(ema, (1 + t) / (10 + t)): 1 / 10, 11 / 20, and the 9 / 10 that are asked
+    for."""
     config = dataclasses.replace(TINY, ema=0.9, policy_updates=2)
     trainer = make(robot, motions, config=config)
     trainer.warm_up()
@@ -251,7 +259,8 @@ def test_contradictory_settings_are_refused(change: dict[str, float], message: s
 
 
 def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSet) -> None:
-    """Without physics the model has that many inputs less and the replay keeps none; without sensors the decoder sees exactly."""
+    """Without physics the model has that many inputs less and the replay keeps none; without sensors the decoder sees
+    exactly."""
     plant = PlantConfig(
         physics=PhysicsConfig(friction=(0.4, 1.0)), pushes=PushConfig(force=10.0),
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),

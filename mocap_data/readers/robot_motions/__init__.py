@@ -59,8 +59,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def ambiguous(path: str | os.PathLike[str]) -> bool:
-    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in columns 4 to 7, but a number
-    of columns that is three per keypoint and no documented robot's.
+    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in columns 4 to 7, but a
+    number of columns that is three per keypoint and no documented robot's.
     """
     if unitree_csv.looks_like(path) != "perhaps":
         return False
@@ -78,8 +78,8 @@ def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, 
     options, all optional: joint_names, robot (whose documented joint order it has), name, source, licence;
         body_names for mjlab, rate_hz for unitree_csv.
 
-    Raises InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are damaged
-    or contradict the options.
+    Raises InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are
+    damaged or contradict the options.
     """
     file = Path(path)
     if not file.exists():
@@ -88,7 +88,9 @@ def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, 
         raise InputError(f"{str(path)!r} is a folder, expected a motion ({', '.join(KINDS)})")
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        raise InputError(f"{path} is no robot motion that can be told by its contents; give kind= of: {', '.join(KINDS)}")
+        raise InputError(
+            f"{path} is no robot motion that can be told by its contents; give kind= of: {', '.join(KINDS)}"
+        )
     if kind not in KINDS:
         raise unknown("kind of robot motion", kind, KINDS)
     reader = KINDS[kind]

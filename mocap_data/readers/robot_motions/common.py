@@ -40,7 +40,8 @@ class RobotMotion:
     robot: what the file's maker calls the robot; "" where nobody said.
     body_names: B unique names of the bodies, None where the file has no body poses or does not name them.
     body_pos, body_quat: body poses in the world, None where the file has none.
-    qvel: (T, 6 + J): root linear velocity (world), root angular velocity (root's frame), joints; None where the file has none.
+    qvel: (T, 6 + J): root linear velocity (world), root angular velocity (root's frame), joints; None where the file
+      has none.
     source, licence: of the motion.
     conventions: what the file's own conventions were and how they were turned into these, in words by topic.
 
@@ -71,7 +72,9 @@ class RobotMotion:
         largest = np.abs(qpos[:, 7:]).max(initial=0.0)
         if largest > _LARGEST_ANGLE:
             joint = self.joint_names[int(np.abs(qpos[:, 7:]).max(axis=0).argmax())]
-            raise InputError(f"{where} joint {joint!r} reaches {largest:.4g} rad; expected radians, these look like degrees")
+            raise InputError(
+                f"{where} joint {joint!r} reaches {largest:.4g} rad; expected radians, these look like degrees"
+            )
         height = float(np.median(np.abs(qpos[:, 2])))
         if height > _HIGHEST_ROOT:
             raise InputError(f"{where} the root is {height:.4g} m above the floor; expected metres, Z up")
@@ -150,7 +153,14 @@ def _sided(sides: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 _LEFT_RIGHT = ("left_", "right_")
 _LAFAN1 = "README of Unitree's LAFAN1 retargeting dataset"
 _G1_LEG = ("hip_pitch_joint", "hip_roll_joint", "hip_yaw_joint", "knee_joint", "ankle_pitch_joint", "ankle_roll_joint")
-_H1_2_LEG = ("hip_yaw_joint", "hip_pitch_joint", "hip_roll_joint", "knee_joint", "ankle_pitch_joint", "ankle_roll_joint")
+_H1_2_LEG = (
+    "hip_yaw_joint",
+    "hip_pitch_joint",
+    "hip_roll_joint",
+    "knee_joint",
+    "ankle_pitch_joint",
+    "ankle_roll_joint",
+)
 _H1_LEG = ("hip_yaw_joint", "hip_roll_joint", "hip_pitch_joint", "knee_joint", "ankle_joint")
 _SHOULDER = ("shoulder_pitch_joint", "shoulder_roll_joint", "shoulder_yaw_joint", "elbow_joint")
 _WRIST = ("wrist_roll_joint", "wrist_pitch_joint", "wrist_yaw_joint")
@@ -221,7 +231,10 @@ def names_of_joints(
         for option, names in (("joint_names=", given), (f"robot={robot}", robot and layout_of(robot).joint_names)):
             if names and tuple(names) != found:
                 place = next((i for i, (a, b) in enumerate(zip(names, found)) if a != b), min(len(names), len(found)))
-                ours, theirs = (names[place] if place < len(names) else "none"), (found[place] if place < len(found) else "none")
+                ours, theirs = (
+                    (names[place] if place < len(names) else "none"),
+                    (found[place] if place < len(found) else "none"),
+                )
                 raise InputError(f"{path}: joint {place} is {theirs!r} in the file, but {ours!r} by {option}")
         if len(found) != count:
             raise InputError(f"{path}: {count} joint columns, but {len(found)} joint names in the file")
@@ -240,7 +253,8 @@ def names_of_joints(
         return LAYOUTS[fitting[0]].joint_names, fitting[0]
     known = ", ".join(f"{name} ({len(layout.joint_names)})" for name, layout in LAYOUTS.items())
     raise MissingOptions(
-        f"{path} does not name its {count} joints; give joint_names=[...], or robot= of: {known}", ("joint_names", "robot")
+        f"{path} does not name its {count} joints; give joint_names=[...], or robot= of: {known}",
+        ("joint_names", "robot"),
     )
 
 

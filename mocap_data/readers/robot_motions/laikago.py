@@ -83,7 +83,9 @@ def frames_of(path: Path, frames: Any) -> Any:
     for i, frame in enumerate(frames):
         if not isinstance(frame, list) or len(frame) != COLUMNS:
             size = f"{len(frame)} numbers" if isinstance(frame, list) else type(frame).__name__
-            raise InputError(f"{path}: frame {i} is {size}, expected {COLUMNS} numbers (position 3, quaternion 4, joints 12)")
+            raise InputError(
+                f"{path}: frame {i} is {size}, expected {COLUMNS} numbers (position 3, quaternion 4, joints 12)"
+            )
         for value in frame:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{path}: frame {i} holds {value!r:.40}, expected numbers")

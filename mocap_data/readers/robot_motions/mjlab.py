@@ -1,7 +1,7 @@
 """mjlab's motion archive: numpy npz of joint angles, body poses and velocities in the world.
 
-    fps (1,), joint_pos (T, J) [rad], joint_vel (T, J) [rad/s], body_pos_w (T, B, 3) [m], body_quat_w (T, B, 4; w, x, y, z),
-    body_lin_vel_w (T, B, 3) [m/s, of the body's origin], body_ang_vel_w (T, B, 3) [rad/s], all in world axes;
+    fps (1,), joint_pos (T, J) [rad], joint_vel (T, J) [rad/s], body_pos_w (T, B, 3) [m], body_quat_w (T, B, 4; w, x, y,
+    z), body_lin_vel_w (T, B, 3) [m/s, of the body's origin], body_ang_vel_w (T, B, 3) [rad/s], all in world axes;
     joint_names (J), body_names (B) where present: mjlab's own files lack them, ours have them.
 
 The root is the first body. Isaac Lab's trackers write the same keys, but with joints and bodies breadth first: the keys
@@ -40,7 +40,17 @@ KEYS: dict[str, tuple[int | None, ...]] = {
 NAME_KEYS = ("joint_names", "body_names")
 # What numpy and zipfile raise for a file that is damaged or something else.
 _DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, MemoryError, NotImplementedError, OSError, RuntimeError, ValueError),
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        MemoryError,
+        NotImplementedError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ),
     *(SyntaxError, TypeError, OverflowError),
 )
 
@@ -62,8 +72,8 @@ def read_mjlab(
 
     Read without pickle: an archive that holds Python objects is refused.
 
-    Raises InputError naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that are
-    not finite, names that contradict each other; MissingOptions where nothing names the joints.
+    Raises InputError naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
+    are not finite, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
     arrays = load_arrays(path, (*KEYS, "fps", *NAME_KEYS))
@@ -81,7 +91,9 @@ def read_mjlab(
     for key in KEYS:
         expected = (frames, joints if key.startswith("joint") else bodies)
         if arrays[key].shape[:2] != expected:
-            raise InputError(f"{path}: {key} is of shape {arrays[key].shape}, expected {expected} first, as its neighbours have")
+            raise InputError(
+                f"{path}: {key} is of shape {arrays[key].shape}, expected {expected} first, as its neighbours have"
+            )
     if not frames or not bodies:
         raise InputError(f"{path}: the motion has no {'frames' if bodies else 'bodies'}")
     fps = arrays["fps"]
@@ -119,7 +131,8 @@ def read_mjlab(
 
 
 def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
-    """The motion with its qvel: the root's velocities are its body's, the angular one turned into the root's own frame."""
+    """The motion with its qvel: the root's velocities are its body's, the angular one turned into the root's own
+    frame."""
     angular = rotations.rotate_inverse(motion.qpos[:, 3:7], values["body_ang_vel_w"][:, 0])
     qvel = np.concatenate([values["body_lin_vel_w"][:, 0], angular, values["joint_vel"]], axis=1)
     return dataclasses.replace(motion, qvel=qvel)

@@ -131,7 +131,9 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
     return [word.decode("utf-8", "replace").strip().strip("\"'# ") for word in words]
 
 
-def columns_of(path: Path, header: Sequence[str] | None, columns: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+def columns_of(
+    path: Path, header: Sequence[str] | None, columns: int
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The joint names that a header gives, and the order of the quaternion's components in columns 3 to 6.
 
     Raises InputError for a header that does not name each column, or no quaternion where it belongs.
@@ -190,4 +192,3 @@ def looks_like(path: str | os.PathLike[str]) -> str:
         return "no"
     length = np.linalg.norm(rows[:, 3:7], axis=1)
     return "perhaps" if np.all(np.abs(length - 1.0) < 1e-3) else "no"
-

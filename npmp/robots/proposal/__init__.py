@@ -1,8 +1,9 @@
 """A robot.yaml proposed for somebody's model, from its geometry and names, with what was guessed said line by line.
 
-`propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground with, arms, joints that
-mirror each other, a standing pose and gains. What the model says is taken; what it does not say is guessed, and its line in
-the YAML carries "# guessed: why". The result is a start for a person who looks at it, held against `npmp.robots.check`.
+`propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground with, arms, joints
+that mirror each other, a standing pose and gains. What the model says is taken; what it does not say is guessed, and
+its line in the YAML carries "# guessed: why". The result is a start for a person who looks at it, held against
+`npmp.robots.check`.
 """
 
 from __future__ import annotations

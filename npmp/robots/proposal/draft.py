@@ -90,7 +90,8 @@ def pitch_joints(draft: Draft, limb: Limb) -> list[int]:
 
 
 def _frame(draft: Draft, body: str) -> tuple[FloatArray, FloatArray]:
-    """Origin (3,) and rotation (3, 3) of a body at zero joints, in the base's frame; also of a foot still to be made."""
+    """Origin (3,) and rotation (3, 3) of a body at zero joints, in the base's frame; also of a foot still to be
+    made."""
     made = draft.content["feet"].get("at", {})
     if body in made:
         origin, turn = _frame(draft, made[body]["body"])

@@ -90,7 +90,8 @@ def _flat_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[in
 
 
 def match_soles(draft: Draft) -> None:
-    """Make right feet the exact images of left ones where they are so within 5 mm: shapes are rounded, mirrors are not."""
+    """Make right feet the exact images of left ones where they are so within 5 mm: shapes are rounded, mirrors are
+    not."""
     feet = draft.content["feet"]
     sides = {limb.side: foot for limb, foot in zip(draft.legs, feet["bodies"], strict=True)}
     for left, right in (("L", "R"), ("LF", "RF"), ("LH", "RH")):

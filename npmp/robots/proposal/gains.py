@@ -1,12 +1,12 @@
 """kp, kd, torque limits and rotor inertia: the model's, else guessed joint by joint.
 
-Legs carry the robot: one stiffness for all their joints, from its weight, raised until it stands. Every other joint carries
-what hangs on it: stiff enough to hold that out with 0.1 rad of sag, and for 5 Hz with its inertia at home, critically
-damped. One stiffness for all would make wrists of 4e-4 kg m2 ring at 300 Hz, which no physics step follows.
+Legs carry the robot: one stiffness for all their joints, from its weight, raised until it stands. Every other joint
+carries what hangs on it: stiff enough to hold that out with 0.1 rad of sag, and for 5 Hz with its inertia at home,
+critically damped. One stiffness for all would make wrists of 4e-4 kg m2 ring at 300 Hz, which no physics step follows.
 
-Drives turn a rotor through a gear, and that weighs more at ankle and wrist than foot and hand do. A model that says nothing of
-it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged robots have within a factor of two, where its own
-inertia is smaller than that; without it a flat foot rattles on the floor.
+Drives turn a rotor through a gear, and that weighs more at ankle and wrist than foot and hand do. A model that says
+nothing of it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged robots have within a factor of two,
+where its own inertia is smaller than that; without it a flat foot rattles on the floor.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: FloatArray) ->
     own = tuple(drives.get(name, Drive()) for name in draft.joint_names)
     weight = 9.81 * float(draft.model.body_mass.sum()) / len(draft.legs)
     pose = posed(draft.model, home)
-    length = float(np.mean([anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2] for limb in draft.legs]))
+    length = float(
+        np.mean([anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2] for limb in draft.legs])
+    )
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
     kp = np.where(legs, 0.35 * weight * length / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
@@ -65,7 +67,9 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: FloatArray) ->
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
     why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
-    _write(draft, gains, "torque_limit", limits, why + "; off the legs 3 times what holds their load" * (not legs.all()))
+    _write(
+        draft, gains, "torque_limit", limits, why + "; off the legs 3 times what holds their load" * (not legs.all())
+    )
     if rotors.any():
         why = f"the model's rotors weigh nothing; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm where the limb weighs less"
         draft.why["drives.armature"] = why

@@ -18,7 +18,8 @@ _LOW = 0.12  # share of the robot's height within which feet are from the lowest
 
 
 def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
-    """Chains of at least two hinges that end in a leaf; the lowest are legs, the outermost others on both sides arms."""
+    """Chains of at least two hinges that end in a leaf; the lowest are legs, the outermost others on both sides
+    arms."""
     model = draft.model
     parents = set(model.body_parentid[2:].tolist())
     leaves = [b for b in range(2, model.nbody) if b not in parents]
@@ -92,7 +93,10 @@ def _arms(draft: Draft, leaves: list[int]) -> list[Limb]:
     """The longest chain on each side."""
     limbs = [_limb_to(draft.model, b, _hinges_to(draft.model, b)) for b in leaves]
     shared = set.intersection(*(set(limb.joints) for limb in limbs)) if len(limbs) > 1 else set()
-    limbs = [_limb_to(draft.model, draft.model.body(limb.body).id, [j for j in limb.joints if j not in shared]) for limb in limbs]
+    limbs = [
+        _limb_to(draft.model, draft.model.body(limb.body).id, [j for j in limb.joints if j not in shared])
+        for limb in limbs
+    ]
     best: dict[str, Limb] = {}
     for limb in limbs:
         y = float(draft.zero.body(limb.body).xpos[1])
@@ -126,7 +130,9 @@ def check_forward(draft: Draft) -> None:
     axis = ("+X", "-X", "+Y", "-Y")[int(np.argmax([heading[0], -heading[0], heading[1], -heading[1]]))]
     if axis == "+X":
         places = ", ".join(f"{body} {'left' if end[1] > middle[1] else 'right'}" for body, end in ends.items())
-        raise InputError(f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left): {places}")
+        raise InputError(
+            f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left): {places}"
+        )
     raise InputError(
         f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame; X is expected. "
         "Turn the children of the root body in the model"

@@ -19,7 +19,10 @@ def place_markers(draft: Draft, feet: dict[str, Any]) -> None:
     if draft.quadruped:
         markers["base"] = {"body": root, "position": rounded(np.mean(list(hips.values()), axis=0))}
         for side, point in hips.items():
-            markers[f"{side}_{'shoulder' if side.endswith('F') else 'hip'}"] = {"body": root, "position": rounded(point)}
+            markers[f"{side}_{'shoulder' if side.endswith('F') else 'hip'}"] = {
+                "body": root,
+                "position": rounded(point),
+            }
         for limb, foot in zip(draft.legs, feet["bodies"], strict=True):
             markers[f"{limb.side}_foot"] = {"body": foot, "position": list(feet["offset"])}
     else:
@@ -100,7 +103,8 @@ def _steady_root(draft: Draft, markers: dict[str, dict[str, Any]]) -> None:
 
 
 def _meeting(draft: Draft, joints: Sequence[int]) -> FloatArray:
-    """(3,) the point nearest to the axes of these hinges, in the base's frame at zero joints; on the first where they miss."""
+    """(3,) the point nearest to the axes of these hinges, in the base's frame at zero joints; on the first where they
+    miss."""
     anchors = np.array([anchor_of(draft, j) for j in joints])
     axes = np.array([axis_of(draft, j) for j in joints])
     across = np.eye(3) - axes[:, :, None] * axes[:, None, :]

@@ -71,7 +71,9 @@ def sole_geoms(model: mujoco.MjModel, pose: mujoco.MjData, limb: Limb) -> tuple[
     low, geom = heights[body]
     if geom < 0:
         raise InputError(f"foot '{limb.body}' has no shape that collides; give the model one there")
-    reach = {g: float(points[:, 2].min() - r) for g in shapes_of(model, body) for points, r in [surface_of(model, pose, g)]}
+    reach = {
+        g: float(points[:, 2].min() - r) for g in shapes_of(model, body) for points, r in [surface_of(model, pose, g)]
+    }
     return body, [g for g in reach if reach[g] < low + 0.005]
 
 

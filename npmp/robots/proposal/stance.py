@@ -34,7 +34,9 @@ def choose_rates(draft: Draft, timestep: float) -> None:
     steps = max(1, round(physics / 50))
     control = physics / steps
     draft.content["control_rate_hz"] = round(control, 9)
-    draft.why["control_rate_hz"] = "50 Hz, as ANYmal" if abs(control - 50) < 1e-6 else "nearest to 50 Hz that divides physics"
+    draft.why["control_rate_hz"] = (
+        "50 Hz, as ANYmal" if abs(control - 50) < 1e-6 else "nearest to 50 Hz that divides physics"
+    )
     draft.note("rates", f"control {control:g} Hz, physics {physics:g} Hz", draft.why["control_rate_hz"])
 
 
@@ -60,12 +62,15 @@ def choose_home(draft: Draft, key: FloatArray | None) -> FloatArray:
         return joints
     joints = _bent_legs(draft, lower, upper)
     draft.why["joints.home"] = "knees bent, feet under the hips"
-    draft.note("home", f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips", draft.why["joints.home"])
+    draft.note(
+        "home", f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips", draft.why["joints.home"]
+    )
     return joints
 
 
 def _bent_legs(draft: Draft, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Every leg stretched to _STRETCH of its length, its end under its hip, soles level; other joints nearest to zero."""
+    """Every leg stretched to _STRETCH of its length, its end under its hip, soles level; other joints nearest to
+    zero."""
     joints = np.clip(np.zeros(len(lower)), lower, upper)
     shift = np.zeros(2)
     for _ in range(2):  # again, with the feet under the whole's centre of mass

@@ -19,7 +19,7 @@ def text_of(draft: Draft) -> str:
         return f"  # guessed: {why[key]}" if key in why else ""
 
     lines = [
-        f"# {draft.name}: proposed by `npmp robots add` from {draft.mjcf.name}. Lines with \"guessed\" want a look;",
+        f'# {draft.name}: proposed by `npmp robots add` from {draft.mjcf.name}. Lines with "guessed" want a look;',
         "# `npmp robots check` holds this file against the model.",
         f"name: {_quoted(draft.name)}",
         f"mjcf: {_quoted(draft.reference)}",
@@ -52,7 +52,9 @@ def text_of(draft: Draft) -> str:
     lines += [f"  bodies: [{', '.join(_quoted(body) for body in feet['bodies'])}]"]
     lines += [f"  radius: {_number(feet['radius'])}", f"  offset: {_flow(feet['offset'])}"]
     if "at" in feet:
-        lines.append("  at:  # the model's feet are shapes at these points of its bodies; they become bodies of their own")
+        lines.append(
+            "  at:  # the model's feet are shapes at these points of its bodies; they become bodies of their own"
+        )
         lines += [f"    {_quoted(foot)}: {_flow(entry)}" for foot, entry in feet["at"].items()]
     if "points" in feet:
         lines.append(f"  points:{guess('feet.points')}")
@@ -62,7 +64,9 @@ def text_of(draft: Draft) -> str:
     lines += ["", "# Mirrors: parts of names that swap, across the plane through the base's origin with this normal."]
     if content["symmetries"]:
         lines.append("symmetries:")
-        lines += [f"  {name}: {_flow(entry)}{guess(f'symmetries.{name}')}" for name, entry in content["symmetries"].items()]
+        lines += [
+            f"  {name}: {_flow(entry)}{guess(f'symmetries.{name}')}" for name, entry in content["symmetries"].items()
+        ]
     else:
         lines.append("symmetries: {}")
     return "\n".join(lines) + "\n"
@@ -71,7 +75,11 @@ def text_of(draft: Draft) -> str:
 def _quoted(value: str) -> str:
     """Text as YAML reads it back."""
     plain = re.fullmatch(r"[A-Za-z_./~][\w./~:+-]*(?<!:)", value)
-    return value if plain and yaml.safe_load(value) == value else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return (
+        value
+        if plain and yaml.safe_load(value) == value
+        else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )
 
 
 def _flow(value: Any) -> str:
