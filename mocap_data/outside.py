@@ -1,0 +1,149 @@
+"""Reading what comes from outside: one budget of size and memory, and one place where errors become one line.
+
+Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or a device would block or
+never end), only up to a size, and what libraries raise while they read becomes an `InputError` that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mocap_data.errors import InputError
+
+MAX_TEXT_BYTES = 512 << 20  # of a text file: an hour of 120 Hz recording has a tenth of that
+MAX_JSON_BYTES = 64 << 20
+MAX_NESTING = 64  # levels of lists and mappings; nothing of ours has ten
+MEMORY_SHARE = 0.8  # of the memory that is free, that one step may ask for
+
+
+def regular_file(path: str | Path, *, at_most: int | None = None) -> Path:
+    """The path of a regular file, followed through links.
+
+    Args:
+      at_most: bytes that it may have.
+
+    Raises: InputError for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached, or is larger.
+    """
+    path = Path(path)
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{_shown(path)}: {reason}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{_shown(path)} is a folder; a file is expected")
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{_shown(path)} is no regular file (a device, FIFO or socket)")
+    if at_most is not None and found.st_size > at_most:
+        raise InputError(f"{_shown(path)} has {found.st_size:,} bytes; at most {at_most:,} are read")
+    return path
+
+
+def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
+    """The text of a UTF-8 file. Raises InputError as `regular_file`, and for bytes that are no UTF-8."""
+    path = regular_file(path, at_most=at_most)
+    with reading(path):
+        return path.read_text(encoding="utf-8")
+
+
+def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
+    """The content of a JSON file. Raises InputError as `read_text`, and for what is not JSON or nested too deep."""
+    text = read_text(path, at_most=at_most)
+    return parse_json(text, _shown(Path(path)))
+
+
+def parse_json(text: str, name: str) -> Any:
+    """JSON from a text that came from outside; `name` says from where. Raises InputError."""
+    depth = deepest = 0
+    inside = escaped = False
+    for character in text if len(text) < 1 << 20 else text[: 1 << 20]:
+        if inside:
+            inside = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            inside = True
+        elif character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    if deepest > MAX_NESTING:
+        raise InputError(f"{name}: nested {deepest} levels deep; at most {MAX_NESTING} are read")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError also for whole numbers of thousands of digits
+        raise InputError(f"{name} is not valid JSON: {_first_line(error)}") from error
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Around what a library does with a file from outside: whatever it raises becomes an InputError that names the file.
+
+    InputErrors pass through as they are, and so do interrupts and errors that are no Exceptions.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"{_shown(Path(path))}: reading it needs more memory than there is") from error
+    except RecursionError as error:
+        raise InputError(f"{_shown(Path(path))}: nested too deep") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{_shown(Path(path))}: not UTF-8 text (byte {error.start})") from error
+    except Exception as error:
+        raise InputError(f"{_shown(Path(path))}: {_first_line(error)}") from error
+
+
+def available_memory() -> int:
+    """Bytes of memory that this process may still take, by the system's word; a generous guess where it says nothing."""
+    free = _meminfo()
+    for limit, used in (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),):
+        try:
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # no such cgroup, or "max": no limit
+            continue
+    return max(free, 0)
+
+
+def require_memory(num_bytes: float, what: str) -> None:
+    """Refuse what no memory here holds, before the first allocation.
+
+    Args:
+      num_bytes: an estimate of the peak.
+      what: what needs it, with the setting that makes it less, e.g. "a replay of 1e6 robots (algo.num_envs=)".
+
+    Raises: InputError naming both sizes.
+    """
+    free = available_memory()
+    if num_bytes > MEMORY_SHARE * free:
+        raise InputError(f"{what} needs about {num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free")
+
+
+def _meminfo() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return 16 << 30
+
+
+def _shown(path: Path) -> str:
+    """A path that any terminal can print."""
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _first_line(error: BaseException) -> str:
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 200 else text[:200] + " ..."
