@@ -1,68 +1,119 @@
-"""Deterministic rollouts of a skill module's imitation policy, and how well it tracks."""
+"""The only closed loop: sense, decide, step, reset.
+
+Everything that makes robots move over time is an `Actor` and goes through `rollout`: collection of all algorithms, tracking,
+trials, wandering. Whatever an episode owns (memory of the networks, latent) is in the actor's memory and is emptied here.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from npmp.envs.features import ReferenceFeatures, encoder_context
-from npmp.envs.imitation import ImitationEnv
-from npmp.skill import SkillModule
+from npmp.envs.task import EnvStep
+from npmp.envs.task_env import TaskEnv
+from npmp.tree import Tree, where_tree
 
 
-class Tracking(NamedTuple):
-    """How n episodes went; step t is the state after t + 1 control steps."""
+class Decision(NamedTuple):
+    """What an actor does in one control step."""
 
-    steps: Tensor  # (n,) control steps tracked before failing, or to the clip's end
-    remaining: Tensor  # (n,) control steps that there were to track
-    qpos: Tensor  # (T + 1, n, nq) float64, including the start
-    frame: Tensor  # (T + 1, n) global reference frames
-    error: Tensor  # (T, n) eq. 2; the failing step's included
-    latents: Tensor  # (T, n, d) what the decoder was given
+    action: Tensor  # (n, nu) joint targets minus the home pose [rad]
+    memory: Tree  # (n, ...) for the next step
+    note: Any = None  # what a recorder may want to know
 
-    @property
-    def fraction(self) -> Tensor:
-        """Share of the remaining clip that was tracked, (n,)."""
-        return self.steps / self.remaining
+
+class Actor(Protocol):
+    """Who moves the robots: memory in, memory out."""
+
+    def initial_memory(self, n: int) -> Tree:
+        """The memory of n episodes that begin, leaves (n, ...)."""
+
+    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
+        """The next step of all robots; `first` (n,) bool: whose episode begins with it."""
+
+
+class Moment(NamedTuple):
+    """One control step, as a recorder is shown it: after the step, before anybody is reset."""
+
+    first: Tensor  # (n,) bool: it was the first of its episode
+    memory: Tree  # that the decision was made with
+    decision: Decision
+    step: EnvStep
+
+
+class Carried(NamedTuple):
+    """What one rollout leaves to the next."""
+
+    memory: Tree
+    first: Tensor  # (n,) bool
+
+
+Recorder = Callable[[Moment], "bool | None"]
+"""Called after every step; True ends the rollout."""
+
+
+def at_end(step: EnvStep) -> Tensor:
+    """Episodes end as the task says: by failure or by time, (n,) bool."""
+    return step.terminated | step.truncated
+
+
+def at_failure(step: EnvStep) -> Tensor:
+    """Episodes end by failure only, (n,) bool."""
+    return step.terminated
 
 
 @torch.no_grad()
-def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) -> Tracking:
-    """Start every robot of the environment at a frame and follow the reference with mean latents and actions.
+def rollout(
+    actor: Actor,
+    env: TaskEnv[Any],
+    steps: int,
+    record: Recorder | None = None,
+    *,
+    carried: Carried | None = None,
+    resets: Callable[[EnvStep], Tensor] | None = at_end,
+) -> Carried:
+    """Run all robots for so many control steps.
 
     Args:
-      clip, frame: (num_envs,) clip index and global start frame, on any device.
+      record: is shown every step; see `Moment`. The environment is still in the state that the step led to.
+      carried: of the rollout before; None where all episodes begin now. The environment is not reset first.
+      resets: which robots (n,) bool start anew after a step; None: nobody, whatever happens.
 
-    Skill and environment are on one device.
-
-    Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
+    Returns: what goes on from here.
     """
-    features = ReferenceFeatures(env.robot, env.reference, skill.contract.context_horizon)
-    clip, frame = clip.to(env.device), frame.to(env.device)
-    env.reset(clip=clip, frame=frame)
-    remaining = env.last_frame - frame
-    z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
-    memory = skill.initial_state(env.num_envs)
-    alive = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-    steps = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
-    qpos, frames, errors, latents = [env.sim.qpos.clone()], [env.frame.clone()], [], []
-    for _ in range(int(remaining.max())):
-        state = env.state
-        mu, _ = skill.encode(encoder_context(features, state, env.frame, env.last_frame, env.home), z)
-        z = skill.alpha * z + mu
-        action, memory = skill.decode(z, env.observe(), memory)
-        step = env.step(action)
-        alive &= ~step.terminated
-        alive &= steps < remaining
-        steps += alive
-        qpos.append(env.sim.qpos.clone())
-        frames.append(env.frame.clone())
-        errors.append(step.error)
-        latents.append(z)
-        if not alive.any():
+    empty = actor.initial_memory(env.num_envs)
+    if carried is None:
+        carried = Carried(empty, torch.ones(env.num_envs, dtype=torch.bool, device=env.device))
+    memory, first = carried
+    for _ in range(steps):
+        decision = actor.act(env, memory, first)
+        step = env.step(decision.action)
+        stop = record is not None and record(Moment(first, memory, decision, step))
+        memory = decision.memory
+        first = torch.zeros_like(first) if resets is None else resets(step)
+        if resets is not None:
+            env.reset(first)
+            memory = where_tree(first, empty, memory)
+        if stop:
             break
-    courses = (torch.stack(course) for course in (qpos, frames, errors, latents))
-    whole = Tracking(steps, remaining, *courses)
-    return Tracking(*(part.cpu() for part in whole))._replace(qpos=whole.qpos.to("cpu", torch.float64))
+    return Carried(memory, first)
+
+
+def learning_row(moment: Moment, next_observations: Tree) -> dict[str, Any]:
+    """A step as a row of `npmp.rl.Rollout`, and its `error`; the actor's note has what it saw and did.
+
+    next_observations: what the critic sees of the true successor: the environment has not been reset.
+    """
+    step = moment.step
+    return {
+        **moment.decision.note,
+        "resets": moment.first,
+        "rewards": step.rewards.nan_to_num(),
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "next_observations": next_observations,
+        "error": step.error,
+    }

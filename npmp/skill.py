@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import artifact
-from npmp.envs.features import Normalizer, context_size, proprioception_layout
+from npmp.envs.features import (
+    Normalizer,
+    ReferenceFeatures,
+    context_size,
+    encoder_context,
+    proprioception,
+    proprioception_layout,
+)
+from npmp.envs.reference import Reference
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
 
@@ -95,6 +103,21 @@ class SkillModule(nn.Module):
         # per dimension, what 99 % of the latents seen in imitation stay within: the range a high-level policy keeps to
         self.latent_range: Tensor
         self.register_buffer("latent_range", torch.full((self.net.latent_dim,), 3.0))
+
+    @staticmethod
+    def for_reference(robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures) -> SkillModule:
+        """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature drifts
+        under the networks.
+        """
+        home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32, device=reference.start.device)
+        frames = torch.arange(reference.num_frames, device=home.device)
+        state, last = reference.state(frames), reference.last_frame(reference.clip_of(frames))
+        context = encoder_context(features, state, frames, last, home)
+        contract = SkillContract.for_robot(robot, net, context_size=context.shape[-1], context_horizon=features.horizon)
+        skill = SkillModule(contract)
+        skill.context_scale.fit(context, 0.1)
+        skill.observation_scale.fit(proprioception(state, home), 0.1)
+        return skill
 
     @property
     def robot(self) -> str:

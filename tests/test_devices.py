@@ -21,26 +21,27 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
-from npmp.envs.plant import PlantConfig
-from npmp.envs.rewards import REWARD_TERMS
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
-from npmp.envs.walking import COMMAND_NAMES
 from npmp.imitation import MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, VMPOTrainer, VMPOTrainerConfig, evaluate_walking
+from npmp.reuse import HighLevelPolicy, PolicyActor, VMPOTrainer, VMPOTrainerConfig, evaluate
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
-from npmp.rollout import track
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
+from npmp.tasks import ImitationEnv
+from npmp.tasks.rewards import REWARD_TERMS
+from npmp.tasks.walk import COMMAND_NAMES
+from npmp.tracking import track
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from tests.environments import imitation_env, walk_env
 
 ELSEWHERE = torch.device("meta")  # a kind that torch knows and nothing here uses otherwise
 CPU = torch.device("cpu")
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
-FULL = PlantConfig(
+FULL = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(
         friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.01, joint_offset=0.05, damping=Spread(0.2, 0.1),
@@ -196,7 +197,7 @@ def test_the_pretended_device_refuses_what_cuda_refuses(elsewhere: torch.device)
 
 
 def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> ImitationEnv:
-    return ImitationEnv(robot, motions, 4, config=ImitationConfig(plant=FULL, num_threads=1), device=device)
+    return imitation_env(robot, motions, 4, robots=FULL, device=device)
 
 
 def fast(robot: Robot, motions: MotionSet, device: torch.device) -> WorldModelTrainer:
@@ -214,11 +215,10 @@ def published(robot: Robot, motions: MotionSet, device: torch.device) -> MOVMPOT
 
 
 def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> VMPOTrainer:
-    walking = WalkingConfig(plant=FULL, num_threads=1, episode_s=0.1, command_period_s=0.04)
-    env = WalkingEnv(robot, 4, motions=motions, config=walking, device=device)
+    env = walk_env(robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04)
     torch.manual_seed(0)  # of the policy's weights
     policy = HighLevelPolicy.for_skill(
-        skill, task="walk", command=COMMAND_NAMES, command_range=walking.command_range, net=HighLevelConfig(16, 16, 16)
+        skill, task="walk", command=COMMAND_NAMES, command_range=env.task.input_range(), net=HighLevelConfig(16, 16, 16)
     )
     return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
 
@@ -256,7 +256,7 @@ def test_training_elsewhere_is_training_on_the_cpu(
         # these are plain numbers, or belong to the simulator or to generators, which are the host's
         if (
             value.dim()
-            and not name.startswith("env.plant.sim")
+            and not name.startswith("env.robots.sim")
             and name.split(".")[-1] not in ("rng", "generator", "counts")
         ):
             assert value.device == device, name
@@ -272,8 +272,8 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(robot: Robot, motions: MotionSet, r
         figures = [trainer.iteration(0.0)]
         trainer.load_state_dict({name: numbers(value).clone() for name, value in trainer.state_dict().items()})
         figures.append(trainer.iteration(0.5))
-        trial = evaluate_walking(trainer.policy, trainer.skill, trainer.env, seconds=0.1)
-        results.append((figures, trial.summary(), trial.qpos))
+        trial = evaluate(PolicyActor(trainer.policy, trainer.skill), trainer.env, seconds=0.1)
+        results.append((figures, trainer.env.task.figures(trial), trial.qpos))
     assert results[0][:2] == results[1][:2]
     assert torch.equal(results[0][2], results[1][2])
 
@@ -286,15 +286,14 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet, sim: str) -> None:
     if sim == "warp":
         pytest.importorskip("mujoco_warp")
     device = torch.device("cuda:0")
-    config = ImitationConfig(plant=FULL, num_threads=1)
-    env = ImitationEnv(robot, motions, 64, config=config, sim=sim, device=device)
+    env = imitation_env(robot, motions, 64, robots=FULL, sim=sim, device=device)
     trainer = WorldModelTrainer(env, NET, dataclasses.replace(fast(robot, motions, CPU).config, policy_batch=64))
     figures, state, _ = course(trainer)
     assert all(value == value for row in figures for value in row.values())
     assert all(torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point())
     ends = []
     for place, by in ((CPU, "batch"), (device, sim)):
-        env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1), sim=by, device=place)
+        env = imitation_env(robot, motions, 2, sim=by, device=place)
         env.reset(clip=torch.tensor([0, 1], device=place), frame=torch.tensor([10, 120], device=place))
         for _ in range(3):
             env.step(torch.full((2, 12), 0.1, device=place))

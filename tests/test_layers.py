@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
     "npmp.modules": ("mocap_data",),
-    "npmp.reading": (
+    "npmp.analysis": (
         *(
             "mocap_data",
             "npmp.robots",

@@ -1,78 +1,91 @@
-"""Evaluation's rollouts: how far is counted right, with policies whose success is known."""
+"""The one closed loop: who is reset when, what is carried on, and what a recorder is shown."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.envs.imitation import EnvStep
-from npmp.nets import DecoderState, NetConfig
-from npmp.robots import Robot
-from npmp.rollout import track
-from npmp.skill import SkillContract, SkillModule
+from npmp.envs import EnvStep
+from npmp.rollout import Carried, Decision, Moment, at_failure, rollout
 
 
-def stub() -> Any:
-    """A skill whose latents are zero and whose actions are too."""
-    return SimpleNamespace(
-        contract=SimpleNamespace(context_horizon=5), latent_dim=2, alpha=0.95,
-        initial_state=lambda n: DecoderState(torch.zeros(n, 1), torch.zeros(n, 1)),
-        encode=lambda context, z: (torch.zeros_like(z), torch.ones_like(z)),
-        decode=lambda z, seen, memory: (torch.zeros(len(z), 12), memory),
-    )  # fmt: skip
+class Memory(NamedTuple):
+    count: Tensor  # (n,) decisions made in this episode
 
 
-class Scripted(ImitationEnv):
-    """Robots that are said to fail in the control step of the given number, counted from 1."""
+class Counter:
+    """Acts by how often it has acted in the episode."""
 
-    fail_at: Tensor
-    taken = 0
+    def initial_memory(self, n: int) -> Memory:
+        return Memory(torch.zeros(n))
 
-    def step(self, action: Tensor, free: Tensor | None = None) -> EnvStep:
-        self.taken += 1
-        result = super().step(action, free)
-        return result._replace(terminated=self.fail_at == self.taken)
-
-
-def test_tracked_steps_are_those_before_the_failure(robot: Robot, motions: MotionSet) -> None:
-    env = Scripted(robot, motions, 4, config=ImitationConfig(num_threads=1))
-    env.fail_at = torch.tensor([1, 4, 0, 9])
-    # to track: 10, 10, 3 (never fails) and 5 steps (its failure comes after its clip's end)
-    result = track(stub(), env, torch.tensor([0, 0, 0, 1]), torch.tensor([89, 89, 96, 244]))
-    assert result.remaining.tolist() == [10, 10, 3, 5]
-    assert result.steps.tolist() == [0, 3, 3, 5]
-    torch.testing.assert_close(result.fraction, torch.tensor([0.0, 0.3, 1.0, 1.0]))
-    assert env.taken <= 6  # nobody is left after the sixth
+    def act(self, env: Any, memory: Memory, first: Tensor) -> Decision:
+        assert torch.equal(first, memory.count == 0)  # an episode's first step has an empty memory, no other has
+        return Decision(memory.count.unsqueeze(-1), Memory(memory.count + 1))
 
 
-def test_trajectories_begin_at_the_start_and_follow_the_frames(robot: Robot, motions: MotionSet) -> None:
-    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1))
-    result = track(stub(), env, torch.tensor([0, 1]), torch.tensor([95, 240]))
-    steps = len(result.error)
-    assert result.qpos.shape == (steps + 1, 2, 19) and result.qpos.dtype == torch.float64
-    assert result.frame.shape == (steps + 1, 2) and result.error.shape == (steps, 2)
-    torch.testing.assert_close(result.qpos[0, 0], torch.tensor(motions.motions[0].qpos[95]))
-    torch.testing.assert_close(result.qpos[0, 1], torch.tensor(motions.motions[1].qpos[140]))
-    assert result.frame[:, 0].tolist()[:5] == [95, 96, 97, 98, 99]
+class Toy:
+    """Robot i fails in its (i + 2)nd step, and runs out of time in its third."""
+
+    num_envs, device = 3, torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.age, self.resets = torch.zeros(3, dtype=torch.long), []  # type: ignore[var-annotated]
+
+    def step(self, action: Tensor) -> EnvStep:
+        self.age = self.age + 1
+        failed = self.age == torch.tensor([2, 3, 4])
+        state: Any = SimpleNamespace(age=self.age)
+        return EnvStep(state, action, failed, (self.age == 3) & ~failed, torch.zeros(3))
+
+    def reset(self, mask: Tensor) -> None:
+        self.resets.append(mask.tolist())
+        self.age = self.age.masked_fill(mask, 0)
 
 
-def test_evaluation_is_deterministic_and_has_no_gradients(robot: Robot, motions: MotionSet) -> None:
-    env = ImitationEnv(robot, motions, 3, config=ImitationConfig(num_threads=1))
-    from npmp.envs.features import ReferenceFeatures, true_state
+def play(env: Toy, steps: int, carried: Carried | None = None, **options: Any) -> tuple[list[list[float]], Carried]:
+    actions: list[list[float]] = []
 
-    size = ReferenceFeatures(robot, env.reference).size + true_state(env.state, env.home).shape[-1]
-    torch.manual_seed(0)
-    skill = SkillModule(
-        SkillContract.for_robot(robot, NetConfig(latent_dim=4, encoder_width=8, decoder_width=8, lstm_width=8),
-                                context_size=size, context_horizon=5)
-    )  # fmt: skip
-    where = torch.tensor([0, 1, 1]), torch.tensor([10, 120, 200])
-    first, second = track(skill, env, *where), track(skill, env, *where)
-    for a, b in zip(first, second, strict=True):
-        assert torch.equal(a, b)
-    assert not first.error.requires_grad
+    def record(moment: Moment) -> None:
+        assert moment.step.state.age is env.age  # before anybody is reset
+        actions.append(moment.decision.action.squeeze(-1).tolist())
+
+    env_: Any = env
+    carried = rollout(Counter(), env_, steps, record, carried=carried, **options)
+    return actions, carried
+
+
+def test_memories_are_emptied_where_episodes_end_and_only_there() -> None:
+    """By failure in steps 2, 4 (robot 0), 3 (1); robot 2 is out of time in step 3, a step before it would fail."""
+    env = Toy()
+    actions, _ = play(env, 5)
+    assert actions == [[0, 0, 0], [1, 1, 1], [0, 2, 2], [1, 0, 0], [0, 1, 1]]
+    assert env.resets == [[False] * 3, [True, False, False], [False, True, True], [True, False, False], [False] * 3]
+
+
+def test_two_rollouts_are_one() -> None:
+    whole, _ = play(Toy(), 5)
+    env = Toy()
+    first, carried = play(env, 2)
+    second, _ = play(env, 3, carried)
+    assert first + second == whole
+
+
+def test_who_is_out_of_time_goes_on_where_only_failures_count() -> None:
+    actions, _ = play(Toy(), 4, resets=at_failure)
+    assert actions[-1] == [1, 0, 3]
+
+
+def test_nobody_is_reset_where_nobody_is_to_be() -> None:
+    env = Toy()
+    actions, carried = play(env, 4, resets=None)
+    assert actions[-1] == [3, 3, 3] and env.resets == [] and not carried.first.any()
+
+
+def test_a_recorder_ends_the_rollout() -> None:
+    env: Any = Toy()
+    carried = rollout(Counter(), env, 9, lambda moment: bool(env.age[1] == 2))
+    assert carried.memory.count.tolist() == [0, 2, 2]  # robot 0 failed in that step and has begun anew

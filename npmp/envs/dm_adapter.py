@@ -4,6 +4,7 @@ recorders."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import dm_env
 import mujoco
@@ -15,9 +16,8 @@ from dm_env import specs
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception, proprioception_layout
-from npmp.envs.imitation import ImitationEnv
-from npmp.envs.walking import WalkingEnv
+from npmp.envs.features import proprioception, proprioception_layout
+from npmp.envs.task_env import TaskEnv
 from npmp.sim import BatchSim, flat_scene
 
 
@@ -33,11 +33,8 @@ class DmControlAdapter(dm_env.Environment):
     forces that a viewer's user applies to its bodies (`xfrc_applied`) act on the simulation.
     """
 
-    def __init__(self, env: ImitationEnv | WalkingEnv, *, horizon: int = 5):
+    def __init__(self, env: TaskEnv[Any]):
         """Wrap an environment made with num_envs=1; the adapter owns it from then on.
-
-        Args:
-          horizon: reference frames that the context of imitation looks ahead.
 
         Raises: InputError when it simulates more than one robot, or not with sim="batch" on the CPU.
         """
@@ -47,10 +44,9 @@ class DmControlAdapter(dm_env.Environment):
             raise InputError('dm_env\'s physics mirrors MuJoCo\'s on the CPU: expected sim="batch", device="cpu"')
         self._env = env
         self._layout = proprioception_layout(env.num_actions)
-        self._features = ReferenceFeatures(env.robot, env.reference, horizon) if isinstance(env, ImitationEnv) else None
         self._time = env.sim.batch.bind("time")
         self._forces = env.sim.batch.bind("xfrc_applied")
-        self._physics = Physics.from_model(MjModel(flat_scene(env.robot, visuals=True)))
+        self._physics = Physics.from_model(MjModel(flat_scene(env.robot, env.task.add_to_scene, visuals=True)))
         self._over = True  # dm_env: the first step of a fresh environment is a reset
         self._mirror()
 
@@ -109,13 +105,7 @@ class DmControlAdapter(dm_env.Environment):
         env = self._env
         parts = proprioception(env.state, env.home)[0].split([width for _, width in self._layout])
         observation = OrderedDict((name, _array(part)) for (name, _), part in zip(self._layout, parts, strict=True))
-        if isinstance(env, ImitationEnv):
-            assert self._features is not None
-            observation["context"] = _array(
-                encoder_context(self._features, env.state, env.frame, env.last_frame, env.home)[0]
-            )
-        else:
-            observation["command"] = _array(env.command[0])
+        observation[env.task.observation_name] = _array(env.task.observe()[0])
         return observation
 
     def _mirror(self) -> None:

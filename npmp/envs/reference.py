@@ -114,6 +114,10 @@ class Reference:
         f = self.at(frame)
         return BodyPoses(f.body_pos, f.body_rot, f.center_of_mass)
 
+    def clip_of(self, frame: Tensor) -> Tensor:
+        """The clip that each global frame index (...) is of."""
+        return torch.bucketize(frame, self.start, right=True) - 1
+
     def last_frame(self, clip: Tensor) -> Tensor:
         """Global index of each clip's last frame."""
         return self.start[clip] + self.length[clip] - 1

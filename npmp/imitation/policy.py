@@ -14,6 +14,7 @@ from npmp.nets import prior
 from npmp.nets.high_level import HighLevelCritic
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import ImitationEnv
 
 
 def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
@@ -107,6 +108,11 @@ class CriticInput(NamedTuple):
     z: Tensor  # (..., d) the latent of the step before
     clip: Tensor  # (...) int64
     physics: Tensor  # (..., p) what was drawn of the physics
+
+
+def critic_input(env: ImitationEnv, z: Tensor) -> CriticInput:
+    """What the critic sees of the present state; z (n, d) the latent of the step before."""
+    return CriticInput(env.task.observe(), z, env.task.clip.clone(), env.robots.physics.clone())
 
 
 class ImitationCritic(nn.Module):

@@ -24,8 +24,6 @@ from torch.distributions import Normal, kl_divergence
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.checkpoint import fitting, load_optimizer_tensors, not_finite, optimizer_tensors, prefixed, under
-from npmp.envs.features import encoder_context
-from npmp.envs.imitation import ImitationEnv
 from npmp.imitation.networks import new_networks
 from npmp.imitation.policy import (
     CriticInput,
@@ -33,11 +31,14 @@ from npmp.imitation.policy import (
     ImitationPolicy,
     ImitationPolicyInput,
     ImitationPolicyState,
+    critic_input,
     prior_weight,
 )
 from npmp.nets import NetConfig
 from npmp.rl import gaussian
+from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import ImitationEnv
 
 if TYPE_CHECKING:
     from rsl_rl.algorithms import PPO
@@ -260,12 +261,11 @@ class PPOTrainer:
     reward is the sum of the environment's objectives.
     """
 
-    def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0, horizon: int = 5):
+    def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0):
         """Build everything on the CPU.
 
         Args:
           env: the robots to collect with.
-          horizon: reference frames that the encoder looks ahead.
 
         Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at
           least to each.
@@ -286,11 +286,10 @@ class PPOTrainer:
                 "each needs at least 2"
             )
         self.env, self.config = env, config
-        self.features, policy, critic = new_networks(
+        policy, critic = new_networks(
             env,
             net,
             seed=seed,
-            horizon=horizon,
             initial_std=config.initial_std,
             critic_hidden=config.critic_hidden,
             objectives=1,
@@ -299,12 +298,14 @@ class PPOTrainer:
         self.policy = policy
         self.actor = PPOActor(policy, env.num_envs, self.generator)
         self.critic = PPOCritic(critic)
-        self.learner = _learner(self.actor, self.critic, self._observation(), env.num_actions, config)
+        self.learner = _learner(self.actor, self.critic, self._observation(self.actor.state.z), env.num_actions, config)
         self.penalty = PriorPenalty()
         self.learner.symmetry = (
             self.penalty
         )  # after the constructor, which knows only its own for networks without memory
         self.learner.optimizer.register_step_pre_hook(_refuse_non_finite)  # rsl_rl applies whatever the gradient is
+        first = torch.ones(env.num_envs, dtype=torch.bool)
+        self.carried = Carried(policy.initial_state(env.num_envs), first)
         self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
         self.iteration_count = 0
         self.env_steps = 0
@@ -318,54 +319,59 @@ class PPOTrainer:
         """A copy of the module, with the range of the latents that imitation has used lately."""
         return self.policy.module(self.range)
 
-    # --- collection
-    # ---------------------------------------------------------------------------------------------------------
+    # --- collection ---
 
-    def _known(self) -> dict[str, Tensor]:
-        """What the critic sees of the present state."""
-        env = self.env
-        context = encoder_context(self.features, env.state, env.frame, env.last_frame, env.home)
-        return CriticInput(context, self.actor.state.z, env.clip.clone(), env.plant.physics.clone())._asdict()
+    def _known(self, z: Tensor) -> dict[str, Tensor]:
+        """What the critic sees of the present state; z (n, d) the latent of the step before."""
+        return critic_input(self.env, z)._asdict()
 
     def _tensordict(self, content: dict[str, Tensor]) -> TensorDict:
         from tensordict import TensorDict
 
         return TensorDict(content, batch_size=[self.env.num_envs])
 
-    def _observation(self) -> TensorDict:
+    def _observation(self, z: Tensor) -> TensorDict:
         """What the critic sees, and what the policy is given besides: new noise for the latent, and what the robots
         sense now."""
-        known = self._known()
-        noise = torch.randn(known["z"].shape, generator=self.generator)
-        return self._tensordict({**known, "proprioception": self.env.observe(), "noise": noise})
+        noise = torch.randn(z.shape, generator=self.generator)
+        return self._tensordict({**self._known(z), "proprioception": self.env.observe(), "noise": noise})
 
-    @torch.no_grad()
+    def initial_memory(self, n: int) -> ImitationPolicyState:
+        """As `npmp.rollout.Actor.initial_memory`."""
+        return self.policy.initial_state(n)
+
+    def act(self, env: ImitationEnv, memory: ImitationPolicyState, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`: rsl_rl's learner draws the actions, and stores the memories that it finds."""
+        self.actor.state = memory
+        observation = self._observation(memory.z)
+        action = self.learner.act(observation)
+        return Decision(action, self.actor.state, observation)
+
     def collect(self) -> dict[str, float]:
         """One unroll of all robots, into the learner's storage, with returns and advantages.
 
         Returns: means over its steps: `error` (eq. 2), `failures_per_s`, `reward`.
         """
-        env, config, learner = self.env, self.config, self.learner
+        env, config = self.env, self.config
         latents: list[Tensor] = []
-        error, failures, reward = 0.0, 0.0, 0.0
-        for _ in range(config.unroll):
-            observation = self._observation()
-            step = env.step(learner.act(observation))
-            latents.append(self.actor.state.z)
+        figures: list[Tensor] = []
+
+        def record(moment: Moment) -> None:
+            step, z = moment.step, moment.decision.memory.z
             gained = step.rewards.nan_to_num().sum(-1)
-            successor = self.critic(self._tensordict(self._known())).squeeze(-1)  # the environment is reset only below
+            successor = self.critic(self._tensordict(self._known(z))).squeeze(-1)
             paid = config.reward_scale * gained + config.gamma * torch.where(step.truncated, successor, 0.0)
-            done = step.terminated | step.truncated
-            learner.process_env_step(observation, paid, done, {})
-            env.reset(done)
-            error += step.error.nan_to_num(1.0).clamp(max=1.0).mean().item()
-            failures += step.terminated.float().mean().item()
-            reward += gained.mean().item()
-        learner.compute_returns(self._tensordict(self._known()))
+            self.learner.process_env_step(moment.decision.note, paid, step.terminated | step.truncated, {})
+            latents.append(z)
+            error = step.error.nan_to_num(1.0).clamp(max=1.0)
+            figures.append(torch.stack((error.mean(), step.terminated.float().mean() / env.dt, gained.mean())))
+
+        self.carried = rollout(self, env, config.unroll, record, carried=self.carried)
+        self.learner.compute_returns(self._tensordict(self._known(self.carried.memory.z)))
         self.env_steps += config.unroll * env.num_envs
         self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
-        steps = config.unroll
-        return {"error": error / steps, "failures_per_s": failures / steps / env.dt, "reward": reward / steps}
+        means = torch.stack(figures).mean(0).tolist()
+        return dict(zip(("error", "failures_per_s", "reward"), means, strict=True))
 
     def warm_up(self) -> None:
         """Nothing: the first unroll is as good as any."""
@@ -393,8 +399,7 @@ class PPOTrainer:
             "action_std": self.policy.log_std.exp().mean().item(),
         }
 
-    # --- checkpoints
-    # --------------------------------------------------------------------------------------------------------
+    # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one.
@@ -407,7 +412,8 @@ class PPOTrainer:
             **prefixed("critic", self.critic.critic.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.learner.optimizer)),
             **prefixed("env", self.env.state_dict()),
-            **prefixed("carried", self.actor.state._asdict()),
+            **prefixed("carried", self.carried.memory._asdict()),
+            "first": self.carried.first,
             "learning_rate": torch.tensor(self.learner.learning_rate, dtype=torch.float64),
             "generator": self.generator.get_state(),
             "range": self.range,
@@ -420,7 +426,7 @@ class PPOTrainer:
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
         with fitting():
-            if state["carried.z"].shape != self.actor.state.z.shape:
+            if state["carried.z"].shape != self.carried.memory.z.shape:
                 raise ValueError(f"{len(state['carried.z'])} robots do not fit {self.env.num_envs}")
             self.policy.load_state_dict(under("policy", state))
             self.critic.critic.load_state_dict(under("critic", state))
@@ -429,7 +435,8 @@ class PPOTrainer:
             for group in self.learner.optimizer.param_groups:
                 group["lr"] = self.learner.learning_rate
             self.env.load_state_dict(under("env", state))
-            self.actor.state = ImitationPolicyState(**{k: v.clone() for k, v in under("carried", state).items()})
+            memory = ImitationPolicyState(**{k: v.clone() for k, v in under("carried", state).items()})
+            self.carried = Carried(memory, state["first"].clone())
             self.generator.set_state(state["generator"])
             self.range = state["range"].clone()
             self.iteration_count, self.env_steps = state["counts"].tolist()

@@ -10,21 +10,21 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.checkpoint import fitting, prefixed, under
-from npmp.envs.features import encoder_context
-from npmp.envs.imitation import ImitationEnv
-from npmp.envs.rewards import REWARD_TERMS
 from npmp.imitation.networks import new_networks
 from npmp.imitation.policy import (
-    CriticInput,
     ImitationPolicy,
     ImitationPolicyInput,
     ImitationPolicyState,
+    critic_input,
     prior_weight,
 )
 from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
-from npmp.rl.tree import stack_trees
+from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import ImitationEnv
+from npmp.tasks.rewards import REWARD_TERMS
+from npmp.tree import stack_trees
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,10 @@ class MOVMPOTrainer:
     own; their sum is only reported.
     """
 
-    def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0, horizon: int = 5):
+    def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0):
         """Build everything on the environment's device.
 
-        Args:
-          env: the robots to collect with.
-          horizon: reference frames that the encoder looks ahead.
+        env: the robots to collect with.
 
         Raises: InputError for objectives that are not the environment's, or more minibatches than robots.
         """
@@ -79,14 +77,18 @@ class MOVMPOTrainer:
             raise InputError(
                 f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)"
             )
-        self.features, policy, critic = new_networks(
-            env, net, seed=seed, horizon=horizon, initial_std=config.initial_std,
-            critic_hidden=config.critic_hidden, objectives=len(env.objectives),
-        )  # fmt: skip
+        policy, critic = new_networks(
+            env,
+            net,
+            seed=seed,
+            initial_std=config.initial_std,
+            critic_hidden=config.critic_hidden,
+            objectives=len(env.objectives),
+        )
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.learner = VMPOLearner(policy, critic, config.learner)
-        self.carried = policy.initial_state(env.num_envs)
-        self.first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = Carried(policy.initial_state(env.num_envs), first)
         self.range = torch.full((net.latent_dim,), 0.1, device=env.device)  # of the latents lately seen
         self.iteration_count = 0
         self.env_steps = 0
@@ -107,54 +109,29 @@ class MOVMPOTrainer:
         """A copy of the module, with the range of the latents that imitation has used lately."""
         return self.policy.module(self.range)
 
-    def _critic_input(self, z: Tensor) -> CriticInput:
-        env = self.env
-        context = encoder_context(self.features, env.state, env.frame, env.last_frame, env.home)
-        return CriticInput(context, z, env.clip.clone(), env.plant.physics.clone())
+    # --- collection ---
 
-    # --- collection
-    # ---------------------------------------------------------------------------------------------------------
-
-    @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
         """One unroll of all robots.
 
         Returns: the rollout; means over its steps: `error` (eq. 2), `failures_per_s`, `reward`.
         """
         env, steps, start = self.env, self.config.unroll, self.carried
-        rows, latents = [], []
-        error, failures = 0.0, 0.0
-        for _ in range(steps):
-            known = self._critic_input(self.carried.z.masked_fill(self.first.unsqueeze(-1), 0.0))
-            noise = torch.randn(known.z.shape, generator=self.generator, device=env.device)
-            given = ImitationPolicyInput(known.context, env.observe(), noise)
-            action, log_prob, self.carried = self.learner.act(given, self.carried, self.first, generator=self.generator)
-            step = env.step(action)
-            rows.append(
-                {
-                    "observations": given,
-                    "actions": action,
-                    "behaviour_log_prob": log_prob,
-                    "resets": self.first,
-                    "rewards": step.rewards.nan_to_num(),
-                    "terminated": step.terminated,
-                    "truncated": step.truncated,
-                    # of the true successor: the environment is reset only below
-                    "next_observations": self._critic_input(self.carried.z),
-                    "critic_observations": known,
-                }
-            )
-            latents.append(self.carried.z)
-            error += step.error.nan_to_num(1.0).clamp(max=1.0).mean().item()
-            failures += step.terminated.float().mean().item()
-            self.first = step.terminated | step.truncated
-            env.reset(self.first)
+        rows: list[dict[str, object]] = []
+        latents: list[Tensor] = []
+
+        def record(moment: Moment) -> None:
+            rows.append(learning_row(moment, critic_input(env, moment.decision.memory.z)))
+            latents.append(moment.decision.memory.z)
+
+        self.carried = rollout(_Sampler(self.learner, self.generator), env, steps, record, carried=start)
         self.env_steps += steps * env.num_envs
         stacked = stack_trees(rows)
+        error = stacked.pop("error").nan_to_num(1.0).clamp(max=1.0)
         self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
-        return Rollout(**stacked, initial_state=start), {
-            "error": error / steps,
-            "failures_per_s": failures / steps / env.dt,
+        return Rollout(**stacked, initial_state=start.memory), {
+            "error": error.mean().item(),
+            "failures_per_s": stacked["terminated"].float().mean().item() / env.dt,
             "reward": stacked["rewards"].sum(-1).mean().item(),
         }
 
@@ -176,17 +153,16 @@ class MOVMPOTrainer:
             "action_std": self.policy.log_std.exp().mean().item(),
         }
 
-    # --- checkpoints
-    # --------------------------------------------------------------------------------------------------------
+    # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
         return {
             **prefixed("learner", self.learner.state_dict()),
             **prefixed("env", self.env.state_dict()),
-            **prefixed("carried", self.carried._asdict()),
+            **prefixed("carried", self.carried.memory._asdict()),
             "generator": self.generator.get_state(),
-            "first": self.first,
+            "first": self.carried.first,
             "range": self.range,
             "counts": torch.tensor([self.iteration_count, self.env_steps]),
         }
@@ -197,12 +173,40 @@ class MOVMPOTrainer:
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
         with fitting():
-            if state["first"].shape != self.first.shape:
-                raise ValueError(f"{len(state['first'])} robots do not fit {len(self.first)}")
+            first, device = self.carried.first, self.env.device
+            if state["first"].shape != first.shape:
+                raise ValueError(f"{len(state['first'])} robots do not fit {len(first)}")
             self.learner.load_state_dict(under("learner", state))
             self.env.load_state_dict(under("env", state))
-            carried = under("carried", state).items()
-            self.carried = ImitationPolicyState(**{k: v.to(self.first.device, copy=True) for k, v in carried})
+            memory = {k: v.to(device, copy=True) for k, v in under("carried", state).items()}
+            self.carried = Carried(ImitationPolicyState(**memory), state["first"].to(device, copy=True))
             self.generator.set_state(state["generator"])
-            self.first, self.range = (state[name].to(self.first.device, copy=True) for name in ("first", "range"))
+            self.range = state["range"].to(device, copy=True)
             self.iteration_count, self.env_steps = state["counts"].tolist()
+
+
+class _Sampler:
+    """The acting policy: latents and setpoints sampled. Its notes are what the learner takes of a step."""
+
+    def __init__(self, learner: VMPOLearner, generator: torch.Generator):
+        self.learner, self.generator = learner, generator
+
+    def initial_memory(self, n: int) -> ImitationPolicyState:
+        """As `Actor.initial_memory`."""
+        policy = self.learner.target_policy
+        assert isinstance(policy, ImitationPolicy)  # a copy of the trainer's; for the type checker
+        return policy.initial_state(n)
+
+    def act(self, env: ImitationEnv, memory: ImitationPolicyState, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        known = critic_input(env, memory.z)
+        noise = torch.randn(memory.z.shape, generator=self.generator, device=env.device)
+        given = ImitationPolicyInput(known.context, env.observe(), noise)
+        action, log_prob, after = self.learner.act(given, memory, first, generator=self.generator)
+        note = {
+            "observations": given,
+            "actions": action,
+            "behaviour_log_prob": log_prob,
+            "critic_observations": known,
+        }
+        return Decision(action, after, note)

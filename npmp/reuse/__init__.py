@@ -1,16 +1,17 @@
 """Reuse of skills: high-level policies that act through the frozen decoder of a skill module."""
 
-from npmp.reuse.evaluation import WalkingTrial, evaluate_walking
+from npmp.reuse.actor import PolicyActor
+from npmp.reuse.evaluation import evaluate
 from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, module_sha256
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [
     "HighLevelPolicy",
+    "PolicyActor",
     "PolicyContract",
     "PolicyInput",
     "VMPOTrainer",
     "VMPOTrainerConfig",
-    "WalkingTrial",
-    "evaluate_walking",
+    "evaluate",
     "module_sha256",
 ]

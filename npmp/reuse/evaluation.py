@@ -1,110 +1,59 @@
-"""How well commands are followed: one trial for every policy, with the same commands, starts and falls counted the same
-way."""
+"""How well a task is done: one trial for every policy, asked the same, started alike, falls counted the same way."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from npmp.envs.walking import COMMAND_NAMES, WalkingEnv, command_schedule, heading_velocity
-from npmp.nets.prior import sample_prior
-from npmp.reuse.policy import HighLevelPolicy, PolicyInput
-from npmp.skill import SkillModule
+from npmp.envs.task import Trial
+from npmp.envs.task_env import TaskEnv
+from npmp.rollout import Actor, Moment, at_failure, rollout
 
 
-class WalkingTrial(NamedTuple):
-    """A trial of n robots over T control steps; arrays of step t are after it, but for the command, which it was judged
-    by."""
+def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0) -> Trial:
+    """Run all robots of the environment for a time; `env.task.figures` says what came of it.
 
-    command: Tensor  # (T, n, 3) forward, lateral [m/s], yaw rate [rad/s]
-    achieved: Tensor  # (T, n, 3) the same, over the control step, in the heading frame
-    fell: Tensor  # (T, n) bool: this step ended an episode by failure
-    qpos: Tensor  # (T + 1, nq) float64, of robot 0, including the start; jumps where it fell and was put back
-    dt: float  # control period [s]
-
-    @property
-    def error(self) -> Tensor:
-        """|v - v_cmd| of every step, (T, n)."""
-        return torch.linalg.vector_norm(self.achieved - self.command, dim=-1)
-
-    def summary(self) -> dict[str, Any]:
-        """The figures: `velocity_error` (mean |v - v_cmd| over all steps of all robots), its mean absolute part per
-        component, `velocity_error_1s` (the same norm of velocities averaged over a second: what is left when a stride's
-        sway is taken out), `falls_per_minute` (per robot), `survived` (share of robots that never fell), `seconds` and
-        `robots`.
-        """
-        steps, n = self.fell.shape
-        minutes = steps * n * self.dt / 60.0
-        window = max(1, min(steps, round(1.0 / self.dt)))
-        smooth = (self.achieved - self.command).unfold(0, window, window).mean(-1)
-        return {
-            "velocity_error": self.error.mean().item(),
-            "velocity_error_1s": torch.linalg.vector_norm(smooth, dim=-1).mean().item(),
-            **{
-                f"error_{name}": part.item()
-                for name, part in zip(COMMAND_NAMES, (self.achieved - self.command).abs().mean((0, 1)), strict=True)
-            },
-            "falls": int(self.fell.sum()),
-            "falls_per_minute": self.fell.sum().item() / minutes,
-            "survived": (~self.fell.any(0)).float().mean().item(),
-            "seconds": steps * self.dt,
-            "robots": n,
-        }
-
-
-@torch.no_grad()
-def evaluate_walking(
-    policy: HighLevelPolicy | None,
-    skill: SkillModule,
-    env: WalkingEnv,
-    *,
-    seconds: float = 20.0,
-    commands: Tensor | None = None,
-    seed: int = 0,
-) -> WalkingTrial:
-    """Run all robots of the environment for a time, following commands.
-
-    A robot that falls is put back at a start pose and goes on with the same commands, its memory emptied; every step of
-    every robot counts, the fall's and those from the new start included. So falling neither ends the accounting nor is
-    it hidden: it costs what the robot loses until it moves again, and is reported as falls per minute besides. Episodes
-      do not end by time.
+    A robot that fails is put back at a start and goes on with what was settled for everyone in advance (`Task.script`), its
+    memory emptied; every step of every robot counts, the fall's and those from the new start included. So falling neither ends
+    the accounting nor is it hidden: it costs what the robot loses until it moves again, and is reported as falls per minute
+    besides. Episodes do not end by time.
 
     Args:
-      policy: acts by the mean of z_t; None draws latents from the AR(1) prior instead, the baseline of random skills.
-      env: is reset first, and left wherever the trial ends; its own commands and rewards play no part. Its generator is
-        reseeded.
-      commands: (T, num_envs, 3); drawn from the environment's command process by default.
-      seed: of commands, starts and random latents. The same seed gives every policy the same commands and first starts.
+      env: is reset first, and left wherever the trial ends. Its generator is reseeded.
+      seed: of what is asked and of the starts. The same seed asks the same of every policy, from the same first starts.
     """
-    generator = torch.Generator(env.device).manual_seed(seed)
-    steps = max(1, round(seconds / env.dt)) if commands is None else len(commands)
-    if commands is None:
-        commands = command_schedule(env.config, env.num_envs, steps, env.dt, generator)
-    commands = commands.to(env.device)
+    steps = max(1, round(seconds / env.dt))
+    env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
     env.generator.manual_seed(seed + 1)
     env.reset()
-    z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
-    memory = skill.initial_state(env.num_envs)
-    thought = None if policy is None else policy.initial_state(env.num_envs)
-    achieved, fell, qpos = [], [], [env.sim.qpos[0].clone()]
-    for command in commands:
-        observed = env.observe()
-        if policy is None or thought is None:
-            z = sample_prior(z, skill.alpha, generator)
-        else:
-            latent, thought = policy.step(PolicyInput(observed, command, z), thought)
-            z = latent.mean
-        action, memory = skill.decode(z, observed, memory)
-        step = env.step(action)
-        achieved.append(heading_velocity(step.state).nan_to_num(0.0))
-        fell.append(step.terminated)
-        env.reset(step.terminated)
-        z = z.masked_fill(step.terminated.unsqueeze(-1), 0.0)
-        memory = memory.reset(step.terminated)
-        thought = None if thought is None else thought.reset(step.terminated)
-        qpos.append(env.sim.qpos[0].clone())
-    parts = (commands, torch.stack(achieved), torch.stack(fell), torch.stack(qpos).double())
-    command, velocity, falls, path = (part.cpu() for part in parts)
-    return WalkingTrial(command, velocity, falls, path, env.dt)
+    recorder = _TrialRecorder(env)
+    try:
+        rollout(actor, env, steps, recorder, resets=at_failure)
+    finally:
+        env.task.unscript()
+    return recorder.trial()
+
+
+class _TrialRecorder:
+    def __init__(self, env: TaskEnv[Any]):
+        self.env = env
+        self.seen: dict[str, list[Tensor]] = {}
+        self.errors: list[Tensor] = []
+        self.fell: list[Tensor] = []
+        self.qpos = [env.robots.qpos[0].clone()]
+
+    def __call__(self, moment: Moment) -> None:
+        """As `npmp.rollout.Recorder`."""
+        for name, value in moment.step.seen.items():
+            self.seen.setdefault(name, []).append(value.clone())
+        self.errors.append(moment.step.error.nan_to_num(0.0))
+        self.fell.append(moment.step.terminated)
+        self.qpos.append(self.env.robots.qpos[0].clone())
+
+    def trial(self) -> Trial:
+        """All of it, on the CPU."""
+        seen = {name: torch.stack(rows).cpu() for name, rows in self.seen.items()}
+        errors, fell = torch.stack(self.errors).cpu(), torch.stack(self.fell).cpu()
+        return Trial(seen, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from npmp.actors import SkillMemory, skill_memory
 from npmp.checkpoint import fitting, prefixed, under
-from npmp.envs.features import Normalizer, true_state
-from npmp.envs.state import RobotState
-from npmp.envs.walking import WalkingEnv
+from npmp.envs.features import Normalizer
+from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState
 from npmp.nets.high_level import HighLevelCritic, HighLevelState
 from npmp.nets.prior import kl_to_prior
+from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
-from npmp.rl.tree import stack_trees
+from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
+from npmp.tree import stack_trees
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class VMPOTrainerConfig:
             )
 
 
-class WalkingCritic(nn.Module):
-    """Values from the true state, the command and the latent in force, scaled by fixed figures."""
+class PrivilegedCritic(nn.Module):
+    """Values from all that there is to know (`Task.privileged`) and the latent in force, scaled by fixed figures."""
 
     def __init__(self, size: int, config: VMPOTrainerConfig):
         super().__init__()
@@ -66,7 +69,7 @@ class VMPOTrainer:
 
     def __init__(
         self,
-        env: WalkingEnv,
+        env: TaskEnv[Any],
         skill: SkillModule,
         policy: HighLevelPolicy,
         config: VMPOTrainerConfig | None = None,
@@ -92,14 +95,12 @@ class VMPOTrainer:
         policy.to(env.device)
         torch.manual_seed(seed)  # the critic's initial weights
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
-        self.critic = WalkingCritic(true_state(env.state, env.home).shape[-1] + 3 + skill.latent_dim, self.config)
-        self.critic.to(env.device)
-        _fit_critic_scales(self.critic.scale, self.skill, policy)
+        privileged = env.task.privileged().shape[-1]
+        self.critic = PrivilegedCritic(privileged + skill.latent_dim, self.config).to(env.device)
+        _fit_critic_scales(self.critic.scale, self.skill, policy, env.num_actions)
         self.learner = VMPOLearner(policy, self.critic, self.config.learner, self._kl_to_prior)
-        self.z = torch.zeros(env.num_envs, skill.latent_dim, device=env.device)
-        self.memory = self.skill.initial_state(env.num_envs)
-        self.thought = policy.initial_state(env.num_envs)
-        self.first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = Carried(self.initial_memory(env.num_envs), first)
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -114,62 +115,56 @@ class VMPOTrainer:
         """KL[policy || AR(1) prior] of every step, summed over latent dimensions, [T, B] [nats]."""
         return kl_to_prior(mean, std, rollout.observations.z_prev, self.skill.alpha)
 
-    def _critic_input(self, state: RobotState, command: Tensor, z_prev: Tensor) -> Tensor:
-        return torch.cat((true_state(state, self.env.home), command, z_prev), -1)
+    # --- collection ---
 
-    # --- collection
-    # ---------------------------------------------------------------------------------------------------------
+    def initial_memory(self, n: int) -> PolicyMemory:
+        """As `npmp.rollout.Actor.initial_memory`."""
+        return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
 
-    @torch.no_grad()
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`: the target network samples a latent, the decoder acts by its mean."""
+        seen, before = env.observe(), memory.skill
+        given = PolicyInput(seen, env.task.observe(), before.z)
+        known = self._known(before.z)
+        z, log_prob, policy = self.learner.act(given, memory.policy, first, generator=self.generator)
+        action, decoder = self.skill.decode(z, seen, before.decoder)
+        note = {
+            "observations": given,
+            "actions": z,
+            "behaviour_log_prob": log_prob,
+            "critic_observations": known,
+        }
+        return Decision(action, PolicyMemory(policy, SkillMemory(z, decoder)), note)
+
+    def _known(self, z: Tensor) -> Tensor:
+        """What the critic sees of the present state; z (n, d) the latent of the step before."""
+        return torch.cat((self.env.task.privileged(), z), -1)
+
     def collect(self) -> tuple[Rollout, dict[str, float]]:
         """One unroll of all robots.
 
-        Returns: the rollout; means over its steps: `reward`, `velocity_error`, `falls_per_s` (per robot).
+        Returns: the rollout; means over its steps: `reward`, the task's error by its name, `falls_per_s` (per robot).
         """
-        env, steps = self.env, self.config.unroll
-        start = self.thought
-        rows: list[dict[str, object]] = []
-        error, falls = 0.0, 0.0
-        for _ in range(steps):
-            seen = env.observe()
-            given = PolicyInput(seen, env.command, self.z)
-            critic_input = self._critic_input(env.state, env.command, self.z)
-            z, log_prob, thought = self.learner.act(given, self.thought, self.first, generator=self.generator)
-            action, memory = self.skill.decode(z, seen, self.memory)
-            step = env.step(action)
-            rows.append(
-                {
-                    "observations": given,
-                    "actions": z,
-                    "behaviour_log_prob": log_prob,
-                    "resets": self.first,
-                    "rewards": step.rewards,
-                    "terminated": step.terminated,
-                    "truncated": step.truncated,
-                    # of the true successor: the environment is reset only below
-                    "next_observations": self._critic_input(step.state, env.command, z),
-                    "critic_observations": critic_input,
-                }
-            )
-            error += step.error.nan_to_num(0.0).mean().item()
-            falls += step.terminated.float().mean().item()
-            done = step.terminated | step.truncated
-            env.reset(done)
-            self.z = z.masked_fill(done.unsqueeze(-1), 0.0)
-            self.memory = memory.reset(done)
-            self.thought = thought  # the learner resets it where `first` says so, in acting and in learning alike
-            self.first = done
+        env, steps, start = self.env, self.config.unroll, self.carried
+        rows: list[dict[str, Any]] = []
+
+        def record(moment: Moment) -> None:
+            rows.append(learning_row(moment, self._known(moment.decision.memory.skill.z)))
+
+        self.carried = rollout(self, env, steps, record, carried=start)
         self.env_steps += steps * env.num_envs
         stacked = stack_trees(rows)
-        rollout = Rollout(**stacked, initial_state=start)
-        return rollout, {
+        error = stacked.pop("error").nan_to_num(0.0)
+        return Rollout(**stacked, initial_state=start.memory.policy), {
             "reward": stacked["rewards"].sum(-1).mean().item(),
-            "velocity_error": error / steps,
-            "falls_per_s": falls / steps / env.dt,
+            env.task.error_name: error.mean().item(),
+            "falls_per_s": stacked["terminated"].float().mean().item() / env.dt,
         }
 
-    # --- learning
-    # -----------------------------------------------------------------------------------------------------------
+    def warm_up(self) -> None:
+        """Nothing: the first unroll is as good as any."""
+
+    # --- learning ---
 
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for
@@ -182,8 +177,7 @@ class VMPOTrainer:
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics
 
-    # --- checkpoints
-    # --------------------------------------------------------------------------------------------------------
+    # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
@@ -191,12 +185,10 @@ class VMPOTrainer:
             **prefixed("learner", self.learner.state_dict()),
             **prefixed("env", self.env.state_dict()),
             "generator": self.generator.get_state(),
-            "z": self.z,
-            "decoder_hidden": self.memory.hidden,
-            "decoder_cell": self.memory.cell,
-            "policy_hidden": self.thought.hidden,
-            "policy_cell": self.thought.cell,
-            "first": self.first,
+            "z": self.carried.memory.skill.z,
+            **prefixed("decoder", self.carried.memory.skill.decoder._asdict()),
+            **prefixed("policy", self.carried.memory.policy._asdict()),
+            "first": self.carried.first,
             "counts": torch.tensor([self.iteration_count, self.env_steps]),
         }
 
@@ -206,23 +198,23 @@ class VMPOTrainer:
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
         with fitting():
-            if state["z"].shape != self.z.shape:
-                raise ValueError(f"latents of {tuple(state['z'].shape)} do not fit {tuple(self.z.shape)}")
+            z, device = self.carried.memory.skill.z, self.env.device
+            if state["z"].shape != z.shape:
+                raise ValueError(f"latents of {tuple(state['z'].shape)} do not fit {tuple(z.shape)}")
             self.learner.load_state_dict(under("learner", state))
             self.env.load_state_dict(under("env", state))
             self.generator.set_state(state["generator"])
-            names = ("z", "first", "decoder_hidden", "decoder_cell", "policy_hidden", "policy_cell")
-            self.z, self.first, *memories = (state[name].to(self.z.device, copy=True) for name in names)
-            self.memory, self.thought = DecoderState(*memories[:2]), HighLevelState(*memories[2:])
+            kept = {name: value.to(device, copy=True) for name, value in state.items() if not name.startswith("env.")}
+            decoder, policy = DecoderState(**under("decoder", kept)), HighLevelState(**under("policy", kept))
+            self.carried = Carried(PolicyMemory(policy, SkillMemory(kept["z"], decoder)), kept["first"])
             self.iteration_count, self.env_steps = state["counts"].tolist()
 
 
-def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy) -> None:
-    """The module's own scales of the true state (the last part of its encoder's context), the policy's of the
-    command."""
-    width = len(scale.mean) - 3 - skill.latent_dim
-    known = skill.context_scale
-    scale.mean.copy_(
-        torch.cat((known.mean[-width:], policy.command_scale.mean, known.mean.new_zeros(skill.latent_dim)))
-    )
-    scale.std.copy_(torch.cat((known.std[-width:], policy.command_scale.std, known.std.new_ones(skill.latent_dim))))
+def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:
+    """The module's own scales of the true state (the last part of its encoder's context), the policy's of what is asked;
+    drawn physics, pushes and latents are about 1 as they are."""
+    known, asked = skill.context_scale, policy.command_scale
+    width = 13 + 3 * joints
+    rest = len(scale.mean) - width - len(asked.mean)
+    scale.mean.copy_(torch.cat((known.mean[-width:], asked.mean, known.mean.new_zeros(rest))))
+    scale.std.copy_(torch.cat((known.std[-width:], asked.std, known.std.new_ones(rest))))

@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 from npmp.rl import gaussian, popart, returns, vmpo
 from npmp.rl.popart import PopArtStats
 from npmp.rl.rollout import Rollout
-from npmp.rl.tree import Tree, map_tree
+from npmp.tree import Tree, map_tree
 
 
 class Policy(Protocol):

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from npmp.rl.tree import Tree, leaves, map_tree
+from npmp.tree import Tree, leaves, map_tree
 
 
 @dataclasses.dataclass(frozen=True)

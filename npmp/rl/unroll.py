@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from npmp.rl.tree import Tree, leaves, map_tree, stack_trees, where_tree
+from npmp.tree import Tree, leaves, map_tree, stack_trees, where_tree
 
 LSTMState = tuple[Tensor, Tensor]
 

@@ -7,11 +7,19 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.sim.batch import BatchSim
-from npmp.sim.scene import flat_scene
+from npmp.sim.scene import add_contact_sensors, flat_scene
 from npmp.sim.simulator import Simulator
 from npmp.sim.staged import StagedBatchSim
 
-__all__ = ["SIMULATORS", "BatchSim", "Simulator", "StagedBatchSim", "flat_scene", "make_simulator"]
+__all__ = [
+    "SIMULATORS",
+    "BatchSim",
+    "Simulator",
+    "StagedBatchSim",
+    "add_contact_sensors",
+    "flat_scene",
+    "make_simulator",
+]
 
 SIMULATORS = ("batch", "warp")
 

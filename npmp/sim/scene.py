@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mujoco
 
 from npmp.robots import Robot
@@ -9,13 +11,14 @@ from npmp.robots import Robot
 FLOOR = "floor"
 
 
-def flat_scene(robot: Robot, *, contact_sensors: bool = False, visuals: bool = False) -> mujoco.MjModel:
-    """The robot on an infinite flat floor, at its physics rate.
+def flat_scene(
+    robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
+) -> mujoco.MjModel:
+    """The robot on an infinite flat floor, at its physics rate, and what a task adds.
 
     Args:
       robot: whose geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
-      contact_sensors: add one sensor `contact_BODY` per body that is not a foot; it reads how many contacts that body
-        has with the floor. They cost a few per cent of the physics, so only tasks that terminate on them ask for them.
+      additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
       visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of the physics' speed.
 
     Returns: the compiled model; its floor geom is named "floor".
@@ -34,13 +37,21 @@ def flat_scene(robot: Robot, *, contact_sensors: bool = False, visuals: bool = F
         material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
         floor.material = "grid"
         spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
-    if contact_sensors:
-        for body in robot.body_names:
-            if body in robot.foot_bodies:
-                continue
-            spec.add_sensor(
-                name=f"contact_{body}", type=mujoco.mjtSensor.mjSENS_CONTACT,
-                objtype=mujoco.mjtObj.mjOBJ_GEOM, objname=FLOOR, reftype=mujoco.mjtObj.mjOBJ_BODY, refname=body,
-                intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
-            )  # fmt: skip
+    if additions is not None:
+        additions(spec)
     return spec.compile()
+
+
+def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
+    """Add a sensor per body that is not a foot, which reads how many contacts that body has with the floor.
+
+    They cost a few per cent of the physics, so only tasks that terminate on them ask for them. Returns: the sensors' names.
+    """
+    bodies = [body for body in robot.body_names if body not in robot.foot_bodies]
+    for body in bodies:
+        spec.add_sensor(
+            name=f"contact_{body}", type=mujoco.mjtSensor.mjSENS_CONTACT,
+            objtype=mujoco.mjtObj.mjOBJ_GEOM, objname=FLOOR, reftype=mujoco.mjtObj.mjOBJ_BODY, refname=body,
+            intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
+        )  # fmt: skip
+    return tuple(f"contact_{body}" for body in bodies)

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from npmp import ranges
+from npmp.actors import SkillMemory, skill_memory
 from npmp.checkpoint import fitting, load_optimizer_tensors, optimizer_tensors, prefixed, under
-from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
-from npmp.envs.imitation import ImitationEnv
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.envs.state import RobotState
-from npmp.nets import DecoderState, NetConfig, prior
-from npmp.skill import SkillContract, SkillModule
+from npmp.nets import DecoderState, NetConfig
+from npmp.rollout import Carried, rollout
+from npmp.skill import SkillModule
+from npmp.tasks.imitation import ImitationEnv
+from npmp.world_model.collection import Explorer, TrackedMeans
 from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
@@ -94,36 +95,30 @@ class WorldModelConfig(ModelFitConfig):
 class WorldModelTrainer:
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
 
-    def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0, horizon: int = 5):
+    def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0):
         """Build everything on the environment's device.
 
-        Args:
-          env: the robots to collect with.
-          horizon: reference frames that the encoder looks ahead.
+        env: the robots to collect with.
         """
         self.env, self.config = env, config
         torch.manual_seed(seed)  # the networks' initial weights
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         # what is drawn on two threads comes from two generators, so that no result depends on which is faster
         self.acting = torch.Generator(env.device).manual_seed(seed + 2) if config.overlap else self.generator
-        self.features = ReferenceFeatures(env.robot, env.reference, horizon)
-        all_frames = torch.arange(env.reference.num_frames, device=env.device)
-        context = self._context(env.reference.state(all_frames), all_frames, self._last_of(all_frames))
-        contract = SkillContract.for_robot(env.robot, net, context_size=context.shape[-1], context_horizon=horizon)
-        self.skill = SkillModule(contract).to(env.device)
-        self._fit_observation_scales(context, all_frames)
+        self.reference, self.features = env.task.reference, env.task.features(env.task.config.future_frames)
+        self.skill = SkillModule.for_reference(env.robot, net, self.reference, self.features).to(env.device)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
-        self.physics_size = env.plant.physics_size if config.model_physics else 0
+        self.physics_size = env.robots.physics_size if config.model_physics else 0
         self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden), self.physics_size).to(env.device)
         if config.compile:
             torch.compiler.reset()  # a trainer before this one in the process counts towards torch's limit of recompilations
         self.fit = ModelFit(self.model, config)
         self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it: see `iteration`
-        sensing = env.plant.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
+        sensing = env.robots.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
         self.imagination = Imagination(
-            self.skill, self.frozen, sensing, self.features, env.reference.at, config.discount, config.weights,
-            PostureRange(env.reference.frames) if config.stay_up else None,
-            MotionLikeness(env.reference) if config.likeness else None,
+            self.skill, self.frozen, sensing, self.features, self.reference.at, config.discount, config.weights,
+            PostureRange(self.reference.frames) if config.stay_up else None,
+            MotionLikeness(self.reference) if config.likeness else None,
             compile=config.compile,
         )  # fmt: skip
         self.policy_optimizers = policy_optimizers(self.skill, config)
@@ -138,36 +133,19 @@ class WorldModelTrainer:
                 "hidden": lstm,
                 "cell": lstm,
                 "physics": self.physics_size,
-                "joint_offset": 0 if env.plant.joint_offset is None else env.num_actions,
-                "history": env.plant.sensing.reach * env.plant.sensing.width,
+                "joint_offset": 0 if env.robots.joint_offset is None else env.num_actions,
+                "history": env.robots.sensing.reach * env.robots.sensing.width,
             },
             env.device,
         )
-        self.z = torch.zeros(n, net.latent_dim, device=env.device)
-        self.memory = self.skill.initial_state(n)
-        self.first = torch.ones(n, dtype=torch.bool, device=env.device)
-        self.free = torch.zeros(n, dtype=torch.bool, device=env.device)  # acting from the prior
+        first = torch.ones(n, dtype=torch.bool, device=env.device)
+        self.carried = Carried(skill_memory(self.skill, n), first)
         self.iteration_count = 0
         self.env_steps = 0
         self.skipped = 0  # updates of the policy not made in the last iteration
         self._first_here = True  # no iteration made yet in this process
 
-    def _context(self, state: RobotState, frame: Tensor, last: Tensor) -> Tensor:
-        return encoder_context(self.features, state, frame, last, self.env.home)
-
-    def _last_of(self, frame: Tensor) -> Tensor:
-        reference = self.env.reference
-        clip = torch.bucketize(frame, reference.start, right=True) - 1
-        return reference.last_frame(clip)
-
-    def _fit_observation_scales(self, context: Tensor, frames: Tensor) -> None:
-        """Scales from the reference itself: fixed from the start, so that no feature drifts under the networks."""
-        self.skill.context_scale.fit(context, 0.1)
-        seen = proprioception(self.env.reference.state(frames), self.env.home)
-        self.skill.observation_scale.fit(seen, 0.1)
-
-    # --- collection
-    # ---------------------------------------------------------------------------------------------------------
+    # --- collection ---
 
     def collect(self, steps: int, noise: float) -> dict[str, float]:
         """Run all robots for some control steps with action noise [rad], into the replay.
@@ -186,70 +164,23 @@ class WorldModelTrainer:
         self.env_steps += len(taken) * self.env.num_envs
         return figures
 
-    @torch.no_grad()
     def _act(self, actor: SkillModule, steps: int, noise: float) -> tuple[list[dict[str, Tensor]], dict[str, float]]:
         """Run all robots for some control steps. Returns what `Replay.add` takes of each, and `collect`'s figures.
 
         It touches nothing but the robots and their own state, so that the learner may work at the same time.
         """
-        env, c = self.env, self.config
-        taken: list[dict[str, Tensor]] = []
-        # rates of entering and leaving the free stretches, so that their mean length and share are as configured
-        leave = 1.0 / c.prior_steps
-        enter = leave * c.prior_share / (1.0 - c.prior_share)
-        error, failures, reward, tracking = 0.0, 0.0, 0.0, 0.0
-        nothing = torch.zeros(env.num_envs, 0, device=env.device)
-        for _ in range(steps):
-            state, frame, last, free = env.state, env.frame.clone(), env.last_frame.clone(), self.free
-            mu, sigma = actor.encode(self._context(state, frame, last), self.z)
-            noise_z = self._randn(mu.shape)
-            unguided = free.unsqueeze(-1)  # these follow the prior itself
-            mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(actor.alpha))
-            z = prior.sample_posterior(self.z, mu, sigma, actor.alpha, noise_z)
-            action, memory = actor.decode(z, env.observe(), self.memory)
-            action = action + noise * self._randn(action.shape)
-            taken.append(
-                {
-                    "frame": frame,
-                    "last_frame": torch.where(free, frame, last),  # a free robot has no reference
-                    "first": self.first,
-                    "state": state.pack(),
-                    "setpoint": env.plant.setpoint(action),
-                    "z": self.z,
-                    "hidden": self.memory.hidden,
-                    "cell": self.memory.cell,
-                    # these two change in place where an episode begins
-                    "physics": env.plant.physics[:, : self.physics_size].clone(),
-                    "joint_offset": nothing if env.plant.joint_offset is None else env.plant.joint_offset.clone(),
-                    "history": env.plant.history[:, 1:].flatten(1),
-                }
-            )
-            step = env.step(action, free)
-            done = step.terminated | step.truncated
-            tracked = (~free).float()
-            tracking += tracked.sum().item()
-            error += (step.error.nan_to_num(1.0).clamp(max=1.0) * tracked).sum().item()
-            failures += (step.terminated * tracked).sum().item()
-            reward += (step.rewards.nan_to_num().sum(-1) * tracked).sum().item()
-            env.reset(done)
-            draw = torch.rand(env.num_envs, generator=self.acting, device=env.device)
-            ends = free & ~done & (draw < leave)
-            jumps = ~free & ~done & (draw > 1.0 - c.rejoin_rate * env.dt)
-            env.rejoin(ends | jumps)
-            self.free = (free & ~done & ~ends) | (~free & ~done & ~jumps & (draw < enter))
-            self.z = z.masked_fill(done.unsqueeze(-1), 0.0)
-            self.memory = memory.reset(done)
-            self.first = done | ends | jumps
-        tracking = max(tracking, 1.0)
-        figures = {
-            "error": error / tracking,
-            "failures_per_s": failures / tracking / env.dt,
-            "reward": reward / tracking,
-        }
-        return taken, figures
-
-    def _randn(self, shape: torch.Size) -> Tensor:
-        return torch.randn(shape, generator=self.acting, device=self.env.device)
+        c, record = self.config, TrackedMeans(self.env)
+        explorer = Explorer(
+            actor,
+            self.acting,
+            noise=noise,
+            prior_share=c.prior_share,
+            prior_steps=c.prior_steps,
+            rejoin_rate=c.rejoin_rate,
+            physics_size=self.physics_size,
+        )
+        self.carried = rollout(explorer, self.env, steps, record, carried=self.carried)
+        return record.taken, record.figures()
 
     def warm_up(self) -> None:
         """Fill the start of the replay, and take the model's scales from it unless they are known from a checkpoint."""
@@ -258,8 +189,7 @@ class WorldModelTrainer:
             self.fit.take_scales(self.replay, self.generator)
             self.freeze_model()
 
-    # --- learning
-    # -----------------------------------------------------------------------------------------------------------
+    # --- learning ---
 
     def iteration(self, progress: float) -> dict[str, float]:
         """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the
@@ -314,7 +244,7 @@ class WorldModelTrainer:
         start = self._starts()
         # pushes come from outside: the model is told of them to keep their effect apart, imagination does without
         if self.config.model_physics:
-            start = start._replace(physics=self.env.plant.without_push(start.physics))
+            start = start._replace(physics=self.env.robots.without_push(start.physics))
         imagined = self.imagination(start, horizon, self.generator)
         loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander + c.likeness * imagined.unlike
         self.skill.zero_grad(set_to_none=True)
@@ -364,8 +294,7 @@ class WorldModelTrainer:
             self.average.latent_range.copy_(torch.quantile(z[tracked][:100_000].abs(), 0.99, dim=0).clamp(min=0.1))
         return self.average
 
-    # --- checkpoints
-    # --------------------------------------------------------------------------------------------------------
+    # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted
@@ -384,11 +313,10 @@ class WorldModelTrainer:
             **prefixed("replay", self.replay.state_dict()),
             "generator": self.generator.get_state(),
             **({"acting": self.acting.get_state()} if self.config.overlap else {}),
-            "z": self.z,
-            "hidden": self.memory.hidden,
-            "cell": self.memory.cell,
-            "first": self.first,
-            "free": self.free,
+            "z": self.carried.memory.z,
+            "hidden": self.carried.memory.decoder.hidden,
+            "cell": self.carried.memory.decoder.cell,
+            "first": self.carried.first,
             "counts": torch.tensor([self.iteration_count, self.env_steps]),
         }
 
@@ -411,9 +339,9 @@ class WorldModelTrainer:
                 self.config.overlap and "acting" in state
             ):  # not there where a run goes on overlapped that did not so far
                 self.acting.set_state(state["acting"])
-            kept = {name: state[name].to(self.z.device, copy=True) for name in ("z", "first", "free", "hidden", "cell")}
-            self.z, self.first, self.free = kept["z"], kept["first"], kept["free"]
-            self.memory = DecoderState(kept["hidden"], kept["cell"])
+            names = ("z", "hidden", "cell", "first")
+            z, hidden, cell, first = (state[name].to(self.env.device, copy=True) for name in names)
+            self.carried = Carried(SkillMemory(z, DecoderState(hidden, cell)), first)
             self.iteration_count, self.env_steps = state["counts"].tolist()
 
 

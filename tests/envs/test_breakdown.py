@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, Spread
+from tests.environments import imitation_env, walk_env
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +35,18 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broken_simulation_fails_alone(
     hold: str, array: str, value: float, reason: str, robot: Robot, motions: MotionSet
 ) -> None:
-    plant = PlantConfig(hold=hold, physics=PhysicsConfig(mass=Spread(whole=0.1)))
-    config = ImitationConfig(plant=plant, num_threads=1)
-    env, other = (ImitationEnv(robot, motions, 3, seed=0, config=config) for _ in range(2))
+    robots_config = RobotBatchConfig(hold=hold, physics=PhysicsConfig(mass=Spread(whole=0.1)))
+    env, other = (imitation_env(robot, motions, 3, seed=0, robots=robots_config) for _ in range(2))
     for one in (env, other):
         one.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([5, 107, 120]))  # clip 1 begins at frame 100
     before = env.state.pack()[1]
     getattr(env.sim, array)[1, 2] = value
     action = torch.zeros(3, env.num_actions)
     step, whole = env.step(action), other.step(action)
-    assert step.terminated[1] and not step.truncated[1] and env.plant.broken.tolist() == [False, True, False]
+    assert step.terminated[1] and not step.truncated[1] and env.robots.broken.tolist() == [False, True, False]
     assert torch.equal(step.state.pack()[1], before) and bool(step.rewards.isfinite().all())
     assert torch.equal(step.state.pack()[[0, 2]], whole.state.pack()[[0, 2]])
-    (known,) = env.plant.breakdowns
+    (known,) = env.robots.breakdowns
     assert (known["robot"], known["clip"], known["frame"]) == (1, motions.motions[1].name, 7)
     assert (
         reason in known["reason"]
@@ -56,11 +55,11 @@ def test_a_broken_simulation_fails_alone(
     )
     env.reset(step.terminated)
     again = env.step(action)
-    assert not env.plant.broken.any() and len(env.plant.breakdowns) == 1 and bool(again.state.pack().isfinite().all())
+    assert not env.robots.broken.any() and len(env.robots.breakdowns) == 1 and bool(again.state.pack().isfinite().all())
 
 
 def test_what_nobody_takes_does_not_pile_up(robot: Robot) -> None:
-    plant = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1)).plant
+    plant = walk_env(robot, 2).robots
     plant.broken = torch.ones(2, dtype=torch.bool)
     for _ in range(80):
         plant.note_broken(lambda robot: {"time": plant.lost // 2})
@@ -70,8 +69,8 @@ def test_what_nobody_takes_does_not_pile_up(robot: Robot) -> None:
 
 
 def test_a_walking_robot_that_breaks_down_fails(robot: Robot) -> None:
-    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1))
+    env = walk_env(robot, 2)
     env.sim.qvel[0, 8] = 1e12
     step = env.step(torch.zeros(2, env.num_actions))
     assert step.terminated.tolist() == [True, False] and bool(step.state.pack().isfinite().all())
-    assert env.plant.breakdowns[0]["command"] == env.command[0].tolist()
+    assert env.robots.breakdowns[0]["command"] == env.task.command[0].tolist()

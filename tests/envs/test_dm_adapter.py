@@ -16,9 +16,10 @@ from dm_env import test_utils
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
 from npmp.envs.dm_adapter import DmControlAdapter
 from npmp.robots import Robot
+from npmp.tasks import Imitation
+from tests.environments import imitation_env, walk_env
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of a missing display
@@ -26,11 +27,11 @@ with warnings.catch_warnings():
 
 
 def imitation(robot: Robot, motions: MotionSet) -> DmControlAdapter:
-    return DmControlAdapter(ImitationEnv(robot, motions, 1, config=ImitationConfig(num_threads=1)))
+    return DmControlAdapter(imitation_env(robot, motions, 1))
 
 
 def walking(robot: Robot) -> DmControlAdapter:
-    return DmControlAdapter(WalkingEnv(robot, 1, config=WalkingConfig(num_threads=1, episode_s=0.2)))
+    return DmControlAdapter(walk_env(robot, 1, episode_s=0.2))
 
 
 @pytest.mark.parametrize("task", ["imitation", "walk"])
@@ -64,13 +65,13 @@ def test_specs_name_what_is_seen(robot: Robot, motions: MotionSet) -> None:
 def test_failure_has_discount_zero_and_the_end_of_a_clip_one(robot: Robot, motions: MotionSet) -> None:
     adapter = imitation(robot, motions)
     env = adapter._env
-    assert isinstance(env, ImitationEnv)
+    assert isinstance(env.task, Imitation)
 
     def run_from(frame: int, shift: float) -> dm_env.TimeStep:
         adapter.reset()
         env.reset(clip=torch.tensor([0]), frame=torch.tensor([frame]))
         env.sim.qpos[0, 0] += shift
-        return adapter.step(env.reference.at(env.frame)[2][0].numpy() - env.home.numpy())
+        return adapter.step(env.task.reference.at(env.task.frame)[2][0].numpy() - env.home.numpy())
 
     middle, end, failure = run_from(20, 0.0), run_from(98, 0.0), run_from(20, 1.0)
     assert middle.mid() and middle.discount == 1.0
@@ -135,7 +136,7 @@ def test_dm_controls_viewer_loop_runs_episodes(robot: Robot, motions: MotionSet)
 
 def test_misuse_is_refused(robot: Robot, motions: MotionSet) -> None:
     with pytest.raises(InputError, match="num_envs=1, got 2"):
-        DmControlAdapter(ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1)))
+        DmControlAdapter(imitation_env(robot, motions, 2))
     adapter = imitation(robot, motions)
     adapter.reset()
     with pytest.raises(ValueError, match=r"shape \(12,\)"):

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.envs.state import (
     GRAVITY,
     RobotState,
@@ -18,6 +17,7 @@ from npmp.envs.state import (
     pose_from_qpos,
 )
 from npmp.robots import Robot
+from tests.environments import imitation_env
 
 DT = 0.02
 
@@ -101,7 +101,7 @@ def test_accelerometer_reads_g_at_rest_and_nothing_in_free_fall() -> None:
 
 
 def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: MotionSet) -> None:
-    env = ImitationEnv(robot, motions, 1, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, 1)
     env.sim.set_state(torch.arange(1), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, 18))
     for _ in range(100):
         state = env.step(torch.zeros(1, 12)).state
@@ -111,7 +111,7 @@ def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: Motion
 
 def test_the_simulators_velocities_reproduce_its_positions(robot: Robot, motions: MotionSet) -> None:
     """A second of stumbling robots: poses integrated from velocities alone stay on the simulator's."""
-    env = ImitationEnv(robot, motions, 16, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, 16)
     generator = torch.Generator().manual_seed(0)
     imagined = env.state
     for _ in range(50):

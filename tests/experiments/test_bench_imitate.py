@@ -13,10 +13,10 @@ import torch
 from experiments import cli
 from experiments.bench_imitate import bare, noted, timed
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim
+from tests.environments import imitation_env
 
 
 def figures_of(capsys: pytest.CaptureFixture[str], data: Path, arguments: Sequence[str]) -> dict[str, Any]:
@@ -73,8 +73,7 @@ def test_measuring_changes_nothing(
     robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An environment that is watched, and whose physics is repeated by the same calls, goes on as one that is not."""
-    config = ImitationConfig(plant=PlantConfig(hold=hold), num_threads=1)
-    plain, watched = (ImitationEnv(robot, motions, 4, config=config) for _ in range(2))
+    plain, watched = (imitation_env(robot, motions, 4, robots=RobotBatchConfig(hold=hold)) for _ in range(2))
     action = torch.zeros(4, 12)
     sim = watched.sim
     assert isinstance(sim, BatchSim)

@@ -11,11 +11,11 @@ from omegaconf import OmegaConf
 
 from experiments import common, imitate
 from experiments.plant import plant_of
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 
 
 @functools.cache
-def plant(verb: str, *arguments: str) -> PlantConfig:
+def plant(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
     return plant_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")

@@ -10,11 +10,11 @@ import torch
 
 from experiments.reuse import main
 from npmp import robots
-from npmp.envs import WalkingConfig, WalkingEnv
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.skill import SkillContract, SkillModule
+from tests.environments import walk_env
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
 
@@ -24,7 +24,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an untrained skill module."""
     torch.manual_seed(0)
     robot = robots.load("anymal_b")
-    env = WalkingEnv(robot, 1, config=WalkingConfig(num_threads=1))
+    env = walk_env(robot, 1)
     context = 5 + true_state(env.state, env.home).shape[-1]
     net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
     folder = tmp_path_factory.mktemp("skill") / "module"

@@ -11,7 +11,7 @@ import torch
 from experiments import cli, skill
 from mocap_data.store import MotionSet
 from npmp import modules
-from npmp.reading import LatentUse
+from npmp.analysis import LatentUse
 
 
 def test_info(trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

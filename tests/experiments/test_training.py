@@ -44,8 +44,8 @@ class Toy:
         if isinstance(given, Exception):
             raise given
         self.iteration_count += 1
-        self.env.plant.lost = int(given.pop("broken", 0))
-        self.env.plant.breakdowns += [{"robot": i, "reason": "BADQACC"} for i in range(self.env.plant.lost)]
+        self.env.robots.lost = int(given.pop("broken", 0))
+        self.env.robots.breakdowns += [{"robot": i, "reason": "BADQACC"} for i in range(self.env.robots.lost)]
         return dict(given)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -12,17 +12,17 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.envs.features import encoder_context, proprioception
-from npmp.envs.plant import PlantConfig
-from npmp.envs.rewards import REWARD_TERMS
+from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.imitation import ImitationPolicyInput, MOVMPOConfig, MOVMPOTrainer
-from npmp.imitation.policy import CriticInput, ImitationCritic
+from npmp.imitation.policy import CriticInput, ImitationCritic, critic_input
 from npmp.nets import DecoderState, NetConfig
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+from npmp.tasks.rewards import REWARD_TERMS
+from tests.environments import imitation_env
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 TINY = MOVMPOConfig(
@@ -31,7 +31,7 @@ TINY = MOVMPOConfig(
     critic_hidden=(16,),
     learner=VMPOConfig(objectives=REWARD_TERMS, target_period=3, learning_rate=1e-3),
 )
-PLANT = PlantConfig(
+PLANT = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(mass=Spread(0.2), friction=(0.5, 1.0)),
     pushes=PushConfig(force=30.0),
@@ -40,9 +40,14 @@ PLANT = PlantConfig(
 
 
 def make(
-    robot: Robot, motions: MotionSet, seed: int = 0, n: int = 8, config: MOVMPOConfig = TINY, plant: PlantConfig = PLANT
+    robot: Robot,
+    motions: MotionSet,
+    seed: int = 0,
+    n: int = 8,
+    config: MOVMPOConfig = TINY,
+    plant: RobotBatchConfig = PLANT,
 ) -> MOVMPOTrainer:
-    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1, plant=plant))
+    env = imitation_env(robot, motions, n, seed=seed, robots=plant)
     return MOVMPOTrainer(env, NET, config, seed=seed)
 
 
@@ -65,7 +70,7 @@ def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
     trainer.env.reset(
-        clip=clip, frame=trainer.env.reference.last_frame(clip) - 3
+        clip=clip, frame=trainer.env.task.reference.last_frame(clip) - 3
     )  # so that episodes end within the next unroll
     rollout, _ = trainer.collect()
     ended = rollout.terminated | rollout.truncated
@@ -134,7 +139,7 @@ def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: Mot
     trainer = make(robot, motions)
     rollout, _ = trainer.collect()
     known = rollout.critic_observations
-    assert isinstance(known, CriticInput) and known.physics.shape[-1] == trainer.env.plant.physics_size > 0
+    assert isinstance(known, CriticInput) and known.physics.shape[-1] == trainer.env.robots.physics_size > 0
     assert bool((known.physics[0].std(0) > 0).any())  # robots differ, and the critic knows how
     critic = trainer.learner.critic
     assert isinstance(critic, ImitationCritic)
@@ -146,8 +151,10 @@ def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: Mot
     env = trainer.env
     seen, true = env.observe(), proprioception(env.state, env.home)
     assert not torch.allclose(seen, true, atol=1e-3)
-    expected = encoder_context(trainer.features, env.state, env.frame, env.last_frame, env.home)
-    assert torch.equal(trainer._critic_input(trainer.carried.z).context, expected)
+    expected = encoder_context(
+        ReferenceFeatures(robot, env.task.reference), env.state, env.task.frame, env.task.last_frame, env.home
+    )
+    assert torch.equal(critic_input(env, trainer.carried.memory.z).context, expected)
 
 
 def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, motions: MotionSet) -> None:
@@ -156,7 +163,7 @@ def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, mo
     trainer = make(robot, motions)
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
-    trainer.env.reset(clip=clip, frame=trainer.env.reference.last_frame(clip) - 3)
+    trainer.env.reset(clip=clip, frame=trainer.env.task.reference.last_frame(clip) - 3)
     lost = torch.tensor([True] * 4 + [False] * 4)
     trainer.env.sim.qpos[lost, 2] += 1.0  # far above the reference
     rollout, _ = trainer.collect()

@@ -17,18 +17,18 @@ from experiments import imitate
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.envs.imitation import EnvStep
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.imitation import ImitationPolicyInput, ImitationPolicyState, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+from npmp.tasks.imitation import EnvStep
+from tests.environments import imitation_env
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 TINY = PPOConfig(unroll=6, epochs=2, mini_batches=2, critic_hidden=(16,))
-PLANT = PlantConfig(
+PLANT = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(mass=Spread(0.2), friction=(0.5, 1.0)),
     pushes=PushConfig(force=30.0),
@@ -37,10 +37,15 @@ PLANT = PlantConfig(
 
 
 def make(
-    robot: Robot, motions: MotionSet, seed: int = 0, n: int = 8, config: PPOConfig = TINY, plant: PlantConfig = PLANT
+    robot: Robot,
+    motions: MotionSet,
+    seed: int = 0,
+    n: int = 8,
+    config: PPOConfig = TINY,
+    plant: RobotBatchConfig = PLANT,
 ) -> PPOTrainer:
     pytest.importorskip("rsl_rl", reason="the extra ppo is not installed")
-    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1, plant=plant))
+    env = imitation_env(robot, motions, n, seed=seed, robots=plant)
     return PPOTrainer(env, NET, config, seed=seed)
 
 
@@ -51,7 +56,7 @@ def run(trainer: PPOTrainer, iterations: int, total: int = 8) -> list[dict[str, 
 def end_soon(trainer: PPOTrainer) -> None:
     """All robots but the last two three steps before their clip's end."""
     clip = torch.zeros(6, dtype=torch.long)
-    frame = trainer.env.reference.last_frame(clip) - 3
+    frame = trainer.env.task.reference.last_frame(clip) - 3
     trainer.env.reset(torch.arange(8) < 6, clip, frame)
 
 
@@ -106,9 +111,9 @@ def batches(trainer: PPOTrainer, groups: int) -> Iterator[Any]:
     return trainer.learner.storage.recurrent_mini_batch_generator(groups, 1)
 
 
-@pytest.mark.parametrize("plant", [PLANT, PlantConfig()], ids=["randomized", "nominal"])
+@pytest.mark.parametrize("plant", [PLANT, RobotBatchConfig()], ids=["randomized", "nominal"])
 def test_the_re_run_finds_what_happened_across_ends_of_episodes(
-    robot: Robot, motions: MotionSet, plant: PlantConfig
+    robot: Robot, motions: MotionSet, plant: RobotBatchConfig
 ) -> None:
     trainer = make(robot, motions, plant=dataclasses.replace(plant, pushes=PushConfig()))
     run(trainer, 1)  # memories and latents are not empty when the next unroll begins
@@ -116,7 +121,7 @@ def test_the_re_run_finds_what_happened_across_ends_of_episodes(
     trainer.collect()
     storage = trainer.learner.storage
     assert bool(storage.dones[:-1].any(0)[:6].all())
-    assert bool((trainer.actor.state.z[storage.dones[-1, :, 0] == 1] == 0).all())
+    assert bool((trainer.carried.memory.z[storage.dones[-1, :, 0] == 1] == 0).all())
     fresh = storage.observations["z"][1:][storage.dones[:-1, :, 0] == 1]
     assert len(fresh) >= 6 and bool((fresh == 0).all())
     for batch in batches(trainer, 2):
@@ -245,7 +250,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     for name in ("rsl_rl", "rsl_rl.algorithms"):
         monkeypatch.setitem(sys.modules, name, None)
-    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, 2)
     with pytest.raises(InputError, match=r"pip install 'npmp\[ppo\]'"):
         PPOTrainer(env, NET, TINY)
 

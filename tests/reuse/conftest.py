@@ -10,12 +10,13 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.envs.features import true_state
-from npmp.envs.walking import COMMAND_NAMES, WalkingConfig, WalkingEnv
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
+from npmp.tasks.walk import COMMAND_NAMES, WalkConfig
+from tests.environments import walk_env
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +25,15 @@ def robot() -> Robot:
 
 
 @pytest.fixture(scope="session")
-def walking() -> WalkingConfig:
+def walking() -> WalkConfig:
     """Short episodes, so that a tiny run meets their ends."""
-    return WalkingConfig(num_threads=1, episode_s=0.3, command_period_s=0.1)
+    return WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), episode_s=0.3, command_period_s=0.1)
 
 
 @pytest.fixture(scope="session")
-def skill(robot: Robot, walking: WalkingConfig) -> SkillModule:
+def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
     torch.manual_seed(0)
-    env = WalkingEnv(robot, 1, config=walking)
+    env = walk_env(robot, 1, config=walking)
     context = 10 + true_state(env.state, env.home).shape[-1]
     net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
     module = SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5))
@@ -54,7 +55,7 @@ def motions(robot: Robot) -> MotionSet:
 
 
 @pytest.fixture
-def policy(skill: SkillModule, walking: WalkingConfig) -> HighLevelPolicy:
+def policy(skill: SkillModule, walking: WalkConfig) -> HighLevelPolicy:
     torch.manual_seed(1)
     return HighLevelPolicy.for_skill(
         skill,

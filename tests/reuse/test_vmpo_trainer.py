@@ -9,25 +9,26 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
-from npmp.envs.walking import WalkingConfig, WalkingEnv
 from npmp.reuse import HighLevelPolicy, PolicyInput, VMPOTrainer, VMPOTrainerConfig
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks.walk import WalkConfig
+from tests.environments import walk_env
 
 LEARNER = VMPOConfig(objectives=("velocity",), target_period=2, learning_rate=1e-3, regularizer_weight=0.01)
 
 
 def trainer(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy, seed: int = 0
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy, seed: int = 0
 ) -> VMPOTrainer:
-    env = WalkingEnv(robot, 6, seed=seed, config=walking)
+    env = walk_env(robot, 6, seed=seed, config=walking)
     config = VMPOTrainerConfig(unroll=9, critic_hidden=(16, 16), learner=LEARNER)
     return VMPOTrainer(env, skill, copy.deepcopy(policy), config, seed=seed)
 
 
 def test_a_rollout_is_consistent(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     run.collect()
@@ -53,20 +54,21 @@ def test_a_rollout_is_consistent(
 
 
 def test_a_new_episode_starts_with_empty_memories(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     run.env.age[:] = torch.tensor([15 - 9] * 5 + [0])  # all but the last run out of time with the unroll's last step
     run.collect()
-    assert run.first.tolist() == [True] * 5 + [False]
-    used = (run.z.abs().sum(-1) > 0) & (run.memory.hidden.abs().sum(-1) > 0) & (run.memory.cell.abs().sum(-1) > 0)
-    unused = (run.z == 0).all(-1) & (run.memory.hidden == 0).all(-1) & (run.memory.cell == 0).all(-1)
+    z, memory = run.carried.memory.skill
+    assert run.carried.first.tolist() == [True] * 5 + [False]
+    used = (z.abs().sum(-1) > 0) & (memory.hidden.abs().sum(-1) > 0) & (memory.cell.abs().sum(-1) > 0)
+    unused = (z == 0).all(-1) & (memory.hidden == 0).all(-1) & (memory.cell == 0).all(-1)
     assert used.tolist() == [False] * 5 + [True] and unused.tolist() == [True] * 5 + [False]
     assert run.env.age.tolist() == [0] * 5 + [9]
 
 
 def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     # the first robot is on its back after the first step, the second runs out of time; both are reset at once
@@ -88,7 +90,7 @@ def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
 
 
 def test_the_penalty_is_the_kl_to_the_prior(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     rollout, _ = run.collect()
@@ -98,7 +100,7 @@ def test_the_penalty_is_the_kl_to_the_prior(
 
 
 def test_the_decoder_stays_as_it_is_and_the_policy_does_not(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     metrics = [run.iteration(0.0) for _ in range(3)]
@@ -111,7 +113,7 @@ def test_the_decoder_stays_as_it_is_and_the_policy_does_not(
 
 
 def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninterrupted_one(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     whole = trainer(robot, walking, skill, policy)
     expected = [whole.iteration(0.0) for _ in range(5)]
@@ -126,12 +128,12 @@ def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninte
 
 
 def test_what_does_not_fit_is_refused(
-    robot: Robot, walking: WalkingConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     with pytest.raises(InputError, match="another kind of run"):
         run.load_state_dict({**run.state_dict(), "z": torch.zeros(2, 4)})
-    env = WalkingEnv(robot, 2, config=walking)
+    env = walk_env(robot, 2, config=walking)
     config = VMPOTrainerConfig(learner=VMPOConfig(objectives=("speed",)))
     with pytest.raises(InputError, match="objectives"):
         VMPOTrainer(env, skill, policy, config)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npmp.rl.tree import leaves, map_tree, stack_trees
 from npmp.rl.unroll import reset_state, unroll, unroll_lstm
+from npmp.tree import leaves, map_tree, stack_trees
 
 T, B, F, H = 9, 4, 3, 5
 

@@ -11,9 +11,9 @@ import torch
 
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import envs, robots
-from npmp.envs import rewards
+from npmp import robots, tasks
 from npmp.robots.check import check
+from npmp.tasks import rewards
 
 LEGS = ("LF", "RF", "LH", "RH")
 
@@ -113,14 +113,14 @@ def test_mirrors_are_exact_though_its_frames_are_turned(robot: robots.Robot) -> 
 
 def test_environments_take_it(robot: robots.Robot) -> None:
     motions = standing(robot)
-    env = envs.make("imitation", robot=robot, data=motions, num_envs=4, num_threads=1)
-    poses = env.kinematics(env.state.root_pos, env.state.root_rot, env.state.joint_pos)
-    error = rewards.tracking_error(poses, env.state.joint_pos, env.reference.at(env.frame))
+    env = tasks.make("imitation", robot=robot, data=motions, num_envs=4, num_threads=1)
+    poses = env.task.kinematics(env.state.root_pos, env.state.root_rot, env.state.joint_pos)
+    error = rewards.tracking_error(poses, env.state.joint_pos, env.task.reference.at(env.task.frame))
     assert error.max() < 1e-3
     step = env.step(torch.zeros(4, 12))
     assert not step.terminated.any() and step.error.max() < 0.1
 
-    walk = envs.make("walk", robot=robot, num_envs=4, num_threads=1)
+    walk = tasks.make("walk", robot=robot, num_envs=4, num_threads=1)
     for _ in range(25):
         step = walk.step(torch.zeros(4, 12))
     assert not step.terminated.any()  # on its feet only

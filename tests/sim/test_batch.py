@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npmp.robots import Robot
-from npmp.sim import BatchSim, flat_scene
+from npmp.sim import BatchSim, add_contact_sensors, flat_scene
 
 
 def standing(robot: Robot, n: int, threads: int = 1) -> BatchSim:
@@ -108,7 +108,9 @@ def test_sensors_by_name_and_at_rest(robot: Robot) -> None:
 
 
 def test_contact_sensors_tell_knees_from_feet(robot: Robot) -> None:
-    sim = BatchSim(flat_scene(robot, contact_sensors=True), 2, control_rate_hz=50.0, num_threads=1)
+    sim = BatchSim(
+        flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)), 2, control_rate_hz=50.0, num_threads=1
+    )
     qpos = torch.tensor(robot.home_qpos).repeat(2, 1)
     qpos[1, 2] = 0.12  # the second lies on its belly
     sim.set_state(torch.arange(2), qpos, torch.zeros(2, sim.model.nv))

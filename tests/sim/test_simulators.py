@@ -17,8 +17,9 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.robots import Robot
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, flat_scene, make_simulator
+from npmp.sim import BatchSim, Simulator, StagedBatchSim, add_contact_sensors, flat_scene, make_simulator
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
+from tests.environments import imitation_env
 
 VARIED = PhysicsConfig(
     friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.02, damping=Spread(0.3, 0.1),
@@ -50,7 +51,7 @@ def placed(sim: Simulator, qpos: Tensor, qvel: Tensor) -> Simulator:
 
 def simulators(robot: Robot, n: int, others: str) -> tuple[Simulator, Simulator]:
     """mujoco.batch and another one, of the same scene with its contact sensors."""
-    model, rate = flat_scene(robot, contact_sensors=True), robot.control_rate_hz
+    model, rate = flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)), robot.control_rate_hz
     batch = BatchSim(model, n, control_rate_hz=rate, num_threads=1)
     if others == "staged":
         return batch, StagedBatchSim(model, n, control_rate_hz=rate, num_threads=1, device=torch.device("cpu"))
@@ -232,15 +233,14 @@ def test_the_same_policy_scores_the_same(robot: Robot, motions: MotionSet) -> No
     """Drives that follow the reference and damp by what the state says of velocities: how long and how well robots
     track."""
     pytest.importorskip("mujoco_warp")
-    from npmp.envs import ImitationConfig, ImitationEnv
 
     results: list[dict[str, Tensor]] = []
     for sim in ("batch", "warp"):
-        env = ImitationEnv(robot, motions, 3, config=ImitationConfig(num_threads=1), sim=sim)
+        env = imitation_env(robot, motions, 3, sim=sim)
         env.reset(clip=torch.tensor([0, 0, 1]), frame=torch.tensor([0, 20, 130]))
         alive, steps, states = torch.ones(3, dtype=torch.bool), torch.zeros(3), []
         for _ in range(25):
-            target = env.reference.at(env.frame)
+            target = env.task.reference.at(env.task.frame)
             step = env.step(target.joint_pos - env.home + 0.02 * (target.joint_vel - env.state.joint_vel))
             alive &= ~step.terminated
             steps += alive
@@ -258,11 +258,10 @@ def test_the_same_policy_scores_the_same(robot: Robot, motions: MotionSet) -> No
 @pytest.mark.parametrize("sim", ["batch", "warp"])
 def test_a_state_stays_what_it_was(robot: Robot, motions: MotionSet, sim: str) -> None:
     """Whatever the simulator does with its memory."""
-    from npmp.envs import ImitationConfig, ImitationEnv
 
     if sim == "warp":
         pytest.importorskip("mujoco_warp")
-    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1), sim=sim)
+    env = imitation_env(robot, motions, 2, sim=sim)
     state = env.step(torch.zeros(2, 12)).state
     kept = state.pack().clone()
     env.step(torch.full((2, 12), 0.3))
@@ -274,16 +273,15 @@ def test_rejoin_turns_a_robot_without_the_physics_noticing(robot: Robot, motions
     """On every simulator: after being sent to another frame, robots move on as they would have, but for place and
     heading."""
     pytest.importorskip("mujoco_warp")
-    from npmp.envs import ImitationConfig, ImitationEnv
 
-    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1), sim="warp")
+    env = imitation_env(robot, motions, 2, sim="warp")
     kept = {name: value.clone() for name, value in env.state_dict().items()}
     joints = []
     for rejoin in (False, True):
         env.load_state_dict(kept)
         env.step(torch.zeros(2, 12))
         if rejoin:
-            env.rejoin(torch.ones(2, dtype=torch.bool))
+            env.task.rejoin(torch.ones(2, dtype=torch.bool))
         env.step(torch.zeros(2, 12))
         joints.append(env.state.joint_pos.clone())
     torch.testing.assert_close(joints[1], joints[0], rtol=0.0, atol=1e-4)

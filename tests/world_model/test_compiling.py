@@ -15,11 +15,11 @@ from torch._inductor.exc import CppCompileError
 from experiments import plant
 from experiments.common import compose
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.world_model.compiling import compiled
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from tests.environments import imitation_env
 
 
 class Pair(NamedTuple):
@@ -104,7 +104,7 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     paper = plant.plant_of(compose("imitate", ["data=none", "randomization=paper"]).randomization, "first_order")
     trainers = []
     for compile in (False, True):
-        env = ImitationEnv(robot, motions, 12, config=ImitationConfig(plant=paper, num_threads=1))
+        env = imitation_env(robot, motions, 12, robots=paper)
         trainers.append(WorldModelTrainer(env, net, dataclasses.replace(config, compile=compile)))
         trainers[-1].warm_up()
     for horizon in (3, 5):

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.envs.features import ReferenceFeatures, encoder_context, proprioception
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
-from npmp.envs.rewards import tracking_error
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
 from npmp.robots import Robot
+from npmp.tasks.rewards import tracking_error
 from npmp.world_model.imagination import Imagination, Imagined
 from npmp.world_model.losses import TrackingWeights, tracking_loss
 from npmp.world_model.posture import MotionLikeness, PostureRange
 from npmp.world_model.replay import Start
+from tests.environments import imitation_env
 
 
 def moments(state: RobotState, frame: Tensor, last_frame: Tensor, z: Tensor) -> Start:
@@ -43,17 +43,17 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     """A model that knows the simulator's velocities, run through the imagination's code: contexts, proprioception,
     poses and errors are those of the real rollout."""
     n, steps = 6, 12
-    env = ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, n)
     env.reset(clip=torch.tensor([0] * 3 + [1] * 3), frame=torch.tensor([0, 40, 80, 100, 150, 245]))
-    features = ReferenceFeatures(robot, env.reference)
+    features = ReferenceFeatures(robot, env.task.reference)
     g = torch.Generator().manual_seed(0)
     actions = 0.1 * torch.randn(steps, n, 12, generator=g)
     real: list[dict[str, Tensor]] = []
     velocities: list[StepVelocity] = []
-    begin = moments(env.state, env.frame.clone(), env.last_frame.clone(), torch.zeros(n, 2))
+    begin = moments(env.state, env.task.frame.clone(), env.task.last_frame.clone(), torch.zeros(n, 2))
     for t in range(steps):
         seen = {
-            "context": encoder_context(features, env.state, env.frame, env.last_frame, env.home),
+            "context": encoder_context(features, env.state, env.task.frame, env.task.last_frame, env.home),
             "proprioception": proprioception(env.state, env.home),
         }
         before, step = env.state, env.step(actions[t])
@@ -79,7 +79,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     kinematics = Kinematics(robot.model())
 
     def reference_at(frame: Tensor) -> ReferenceFrames:
-        frames = env.reference.at(frame)  # of all steps
+        frames = env.task.reference.at(frame)  # of all steps
         state = RobotState.unpack(torch.stack([step["state"] for step in imagined]))
         poses = kinematics(state.root_pos, state.root_rot, state.joint_pos)
         for step, error in zip(imagined, tracking_error(poses, state.joint_pos, frames), strict=True):

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.envs.state import RobotState, differentiate, integrate
 from npmp.robots import Robot
 from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
 from npmp.world_model.losses import model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay, Window
+from tests.environments import imitation_env
 
 HOME = torch.zeros(12)
 DT = 0.02
@@ -23,11 +23,11 @@ DT = 0.02
 
 def noisy_rollout(robot: Robot, motions: MotionSet, n: int, steps: int) -> tuple[list[RobotState], list[Tensor]]:
     """States and setpoints of robots that follow the reference badly, without resets."""
-    env = ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, n)
     g = torch.Generator().manual_seed(0)
     states, setpoints = [env.state], []
     for _ in range(steps):
-        action = env.reference.at(env.frame).joint_pos - env.home + 0.1 * torch.randn(n, 12, generator=g)
+        action = env.task.reference.at(env.task.frame).joint_pos - env.home + 0.1 * torch.randn(n, 12, generator=g)
         states.append(env.step(action).state)
         setpoints.append(env.home + action)
     return states, setpoints

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.state import RobotState
 from npmp.nets import NetConfig
@@ -22,6 +21,7 @@ from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.world_model.replay import Replay
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from tests.environments import imitation_env
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 TINY = WorldModelConfig(
@@ -33,7 +33,7 @@ TINY = WorldModelConfig(
 def make(
     robot: Robot, motions: MotionSet, seed: int = 0, n: int = 12, config: WorldModelConfig = TINY
 ) -> WorldModelTrainer:
-    env = ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(num_threads=1))
+    env = imitation_env(robot, motions, n, seed=seed)
     return WorldModelTrainer(env, NET, config, seed=seed)
 
 
@@ -195,7 +195,7 @@ def test_robots_roaming_freely_are_not_imagined_to_track(robot: Robot, motions: 
     assert 0.1 < share < 0.8
     trainer = make(robot, motions, config=dataclasses.replace(TINY, prior_share=0.0, rejoin_rate=0.0))
     trainer.warm_up()
-    assert not trainer.free.any()
+    assert not trainer.env.task.free.any()
 
 
 def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> None:
@@ -261,11 +261,11 @@ def test_contradictory_settings_are_refused(change: dict[str, float], message: s
 def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSet) -> None:
     """Without physics the model has that many inputs less and the replay keeps none; without sensors the decoder sees
     exactly."""
-    plant = PlantConfig(
+    plant = RobotBatchConfig(
         physics=PhysicsConfig(friction=(0.4, 1.0)), pushes=PushConfig(force=10.0),
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
     )  # fmt: skip
-    env = ImitationEnv(robot, motions, 4, config=ImitationConfig(num_threads=1, plant=plant))
+    env = imitation_env(robot, motions, 4, robots=plant)
     sizes = {}
     for told in (True, False):
         config = dataclasses.replace(TINY, model_physics=told, imagine_sensors=told)
@@ -273,6 +273,6 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
         trainer.warm_up()
         assert math.isfinite(trainer.iteration(0.0)["tracking_loss"])
         sizes[told] = trainer.model.net[0].in_features
-        assert trainer.replay.floats["physics"].shape[-1] == (env.plant.physics_size if told else 0)
+        assert trainer.replay.floats["physics"].shape[-1] == (env.robots.physics_size if told else 0)
         assert trainer.imagination.sensing.noisy == told
-    assert sizes[True] - sizes[False] == env.plant.physics_size > 0
+    assert sizes[True] - sizes[False] == env.robots.physics_size > 0

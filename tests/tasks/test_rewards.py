@@ -12,8 +12,8 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.reference import Reference, ReferenceFrames
-from npmp.envs.rewards import REWARD_TERMS, RewardConfig, rewards, tracking_error
 from npmp.robots import Robot
+from npmp.tasks.rewards import REWARD_TERMS, RewardConfig, rewards, tracking_error
 
 
 def feet_of(robot: Robot) -> torch.Tensor:

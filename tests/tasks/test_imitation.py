@@ -14,27 +14,26 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs import ImitationConfig, ImitationEnv
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
-from npmp.envs.rewards import RewardConfig, tracking_error
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
+from npmp.tasks import ImitationEnv
+from npmp.tasks.rewards import RewardConfig, tracking_error
+from tests.environments import imitation_env
 
-
-def make(robot: Robot, motions: MotionSet, n: int, seed: int = 0, **options: object) -> ImitationEnv:
-    return ImitationEnv(robot, motions, n, seed=seed, config=ImitationConfig(**{"num_threads": 1, **options}))  # type: ignore[arg-type]
+make = imitation_env
 
 
 def follow(env: ImitationEnv) -> Tensor:
     """The action that asks for the reference's next joint angles."""
-    return env.reference.at(torch.minimum(env.frame + 1, env.last_frame)).joint_pos - env.home
+    return env.task.reference.at(torch.minimum(env.task.frame + 1, env.task.last_frame)).joint_pos - env.home
 
 
 def all_frames(env: ImitationEnv) -> tuple[Tensor, Tensor]:
-    frame = torch.arange(env.reference.num_frames)
-    return torch.bucketize(frame, env.reference.start, right=True) - 1, frame
+    frame = torch.arange(env.task.reference.num_frames)
+    return torch.bucketize(frame, env.task.reference.start, right=True) - 1, frame
 
 
 # --- the reference ---
@@ -101,7 +100,7 @@ def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: M
     state = env.reset(clip=clip, frame=frame)
     kinematics = Kinematics(robot.model())
     for pose in ((state.root_pos, state.root_rot, state.joint_pos), pose_from_qpos(env.sim.qpos)):
-        error = tracking_error(kinematics(*pose), pose[2], env.reference.at(frame))
+        error = tracking_error(kinematics(*pose), pose[2], env.task.reference.at(frame))
         assert error.max() < 1e-3
     # and by MuJoCo's own kinematics against the dataset's own body positions
     data, model = mujoco.MjData(env.sim.model), env.sim.model
@@ -127,14 +126,14 @@ def test_reset_starts_with_the_references_velocity(robot: Robot, motions: Motion
 def test_reset_touches_only_its_robots_and_no_earlier_result(robot: Robot, motions: MotionSet) -> None:
     env = make(robot, motions, 4)
     step = env.step(follow(env))
-    kept, sim, frame = step.state.pack().clone(), env.sim.snapshot(), env.frame.clone()
+    kept, sim, frame = step.state.pack().clone(), env.sim.snapshot(), env.task.frame.clone()
     mask = torch.tensor([False, True, False, True])
     env.reset(mask, clip=torch.tensor([0, 1]), frame=torch.tensor([5, 120]))
     assert torch.equal(step.state.pack(), kept)
     assert torch.equal(env.sim.snapshot()[~mask], sim[~mask])
     assert torch.equal(env.state.pack()[~mask], kept[~mask])
-    assert env.frame.tolist() == [frame[0], 5, frame[2], 120]
-    assert env.last_frame[mask].tolist() == [99, 249]
+    assert env.task.frame.tolist() == [frame[0], 5, frame[2], 120]
+    assert env.task.last_frame[mask].tolist() == [99, 249]
     before = env.state
     assert env.reset(torch.zeros(4, dtype=torch.bool)) is before
 
@@ -149,7 +148,7 @@ def test_the_end_of_a_clip_is_a_truncation(robot: Robot, motions: MotionSet) -> 
     assert first.truncated.tolist() == [False, False]
     assert second.truncated.tolist() == [True, False]
     assert not second.terminated.any()
-    assert env.frame.tolist() == [99, 202]
+    assert env.task.frame.tolist() == [99, 202]
 
 
 def test_leaving_the_corridor_is_a_termination_even_at_the_end(robot: Robot, motions: MotionSet) -> None:
@@ -171,8 +170,8 @@ def test_a_wider_corridor_ends_later(robot: Robot, motions: MotionSet) -> None:
 
 def test_a_diverged_simulation_is_a_termination(robot: Robot, motions: MotionSet) -> None:
     env = make(robot, motions, 2)
-    env.state = env.state._replace(root_pos=torch.tensor([[float("nan")] * 3, [0.0] * 3]))
-    env.plant.step = lambda action, generator: env.home + action  # type: ignore[method-assign]
+    env.robots.state = env.state._replace(root_pos=torch.tensor([[float("nan")] * 3, [0.0] * 3]))
+    env.robots.step = lambda action, generator: env.home + action  # type: ignore[method-assign]
     step = env.step(torch.zeros(2, 12))
     assert step.terminated[0] and not step.truncated[0]
     env.reset(step.terminated)
@@ -184,11 +183,12 @@ def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> No
     env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 10]))
     env.sim.qpos[0, 0] += 2.0  # far from the reference, but on its feet
     env.sim.qpos[2, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
-    before = {k: v.clone() for k, v in env.sampler.state_dict().items()}
-    step = env.step(follow(env), free=torch.tensor([True, True, True]))
+    before = {k: v.clone() for k, v in env.task.sampler.state_dict().items()}
+    env.task.free[:] = True
+    step = env.step(follow(env))
     assert step.terminated.tolist() == [False, False, True]
     assert not step.truncated.any()
-    assert all((v <= before[k]).all() for k, v in env.sampler.state_dict().items())  # nothing was counted
+    assert all((v <= before[k]).all() for k, v in env.task.sampler.state_dict().items())  # nothing was counted
 
 
 def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: MotionSet) -> None:
@@ -205,13 +205,13 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     env.sim.qpos[:, :2] += 3.0
     env.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.sim.qvel[:, :3].clone())
     position, rotation, _ = pose_from_qpos(env.sim.qpos)
-    env.state = env.state._replace(root_pos=position.clone(), root_rot=rotation)
-    env.rejoin(torch.tensor([True, False]))
+    env.robots.state = env.state._replace(root_pos=position.clone(), root_rot=rotation)
+    env.task.rejoin(torch.tensor([True, False]))
     assert torch.equal(env.state.root_pos[1], position[1])  # the other robot is left where it is
     pos, rot, _ = pose_from_qpos(env.sim.qpos)
     torch.testing.assert_close(env.state.root_pos, pos, atol=1e-6, rtol=0)
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
-    target = env.reference.at(env.frame)
+    target = env.task.reference.at(env.task.frame)
     torch.testing.assert_close(pos[0, :2], target.root_pos[0, :2], atol=1e-5, rtol=0)
     torch.testing.assert_close(geometry.yaw_of(rot)[0], geometry.yaw_of(target.root_rot)[0], atol=1e-5, rtol=0)
     # the physics goes on as if nothing had happened, seen from the robot

@@ -11,13 +11,13 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
-from npmp.envs.plant import PlantConfig
-from npmp.nets import prior
-from npmp.nets.prior import sample_stationary
-from npmp.reading.description import Module, open_module
+from npmp.actors import PriorActor
+from npmp.analysis.description import Module, open_module
+from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.robots import Robot
+from npmp.rollout import Decision, Moment, rollout
 from npmp.skill import SkillModule
+from npmp.tasks import Imitation, ImitationConfig, Walk
 
 LATENTS = ("prior", "white", "white_actions")
 RESAMPLES = 10_000  # of the bootstrap
@@ -91,7 +91,7 @@ def wander(
     num_robots: int = 64,
     seconds: float = 20.0,
     seed: int = 0,
-    plant: PlantConfig | None = None,
+    robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
     shown: int = 8,
 ) -> dict[str, Wandering]:
@@ -108,12 +108,12 @@ def wander(
     Args:
       data: motions of the robot, from whose random frames it starts, moving as they do; None: from the home pose, at
         rest.
-      robot, split, plant, threads: as of `npmp.reading.latent_use`.
+      robot, split, robots_config, threads: as of `npmp.analysis.latent_use`.
       latents: which kinds, of `LATENTS`; "prior" is always among them.
       seconds: at most; a robot that is still up then counts with this time, so means are censored there.
       shown: robots whose motion is kept.
 
-    A robot has fallen when it lies or tips over by more than 60 degrees (`PlantEnv.fallen`), or its simulation breaks
+    A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its simulation breaks
     down.
 
     Raises: InputError for an unknown kind, and for a module or dataset that is not there, or that are of different
@@ -124,14 +124,14 @@ def wander(
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)
     skill.check_robot(robot)
-    plant = plant or PlantConfig(hold=skill.hold)
-    env: ImitationEnv | WalkingEnv
+    task: Imitation | Walk
     if data is None:
-        env = WalkingEnv(robot, num_robots, seed=seed, config=WalkingConfig(plant=plant, num_threads=threads))
+        task = Walk(robot)
     else:
         motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
-        config = ImitationConfig(plant=plant, num_threads=threads, uniform_starts=1.0)
-        env = ImitationEnv(robot, motions, num_robots, seed=seed, config=config)
+        task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+    like = robots_config or RobotBatchConfig(hold=skill.hold)
+    env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     trials: dict[str, Wandering] = {}
     for kind in LATENTS:
         if kind == "prior" or kind in latents:
@@ -140,10 +140,55 @@ def wander(
     return trials
 
 
-@torch.no_grad()
+class _NoiseActor:
+    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses, so that what is drawn for
+    pushes and delays is what others meet."""
+
+    def __init__(self, mean: Tensor, std: Tensor, generator: torch.Generator):
+        self.mean, self.std, self.generator = mean, std, generator
+
+    def initial_memory(self, n: int) -> None:
+        """None."""
+
+    def act(self, env: TaskEnv[Any], memory: None, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        env.observe()
+        drawn = torch.randn((env.num_envs, len(self.mean)), generator=self.generator)
+        return Decision(self.mean + self.std * drawn, None)
+
+
+class _Recorder:
+    """Follows robots until they fall; who has fallen stays so. Ends the rollout when nobody is up."""
+
+    def __init__(self, env: TaskEnv[Any], shown: int):
+        self.env, self.shown = env, shown
+        n = env.num_envs
+        self.up = torch.ones(n, dtype=torch.bool)
+        self.steps, self.travelled = torch.zeros(n), torch.zeros(n)
+        # of the actions while up: number, sum, sum of squares
+        self.moments = torch.zeros(3, env.num_actions, dtype=torch.float64)
+        self.qpos = [env.robots.qpos[:shown].clone()]
+        self._place = env.state.root_pos[:, :2]
+
+    def __call__(self, moment: Moment) -> bool:
+        """As `npmp.rollout.Recorder`."""
+        env, state = self.env, moment.step.state
+        tried = moment.decision.action[self.up].double()
+        count = torch.full_like(self.moments[0], len(tried))
+        self.moments += torch.stack((count, tried.sum(0), tried.square().sum(0)))
+        # the state after a breakdown is that of before, and stands
+        self.up = self.up & ~env.robots.broken & ~env.fallen(state)
+        self.steps += self.up
+        place = state.root_pos[:, :2]
+        self.travelled += torch.where(self.up, (place - self._place).norm(dim=-1), 0.0)
+        self._place = place
+        self.qpos.append(env.robots.qpos[: self.shown].clone())
+        return not self.up.any()
+
+
 def wander_in(
     skill: SkillModule,
-    env: ImitationEnv | WalkingEnv,
+    env: TaskEnv[Any],
     latents: str,
     *,
     seconds: float,
@@ -161,37 +206,16 @@ def wander_in(
     generator = torch.Generator().manual_seed(seed)
     env.generator.manual_seed(seed)
     env.reset()
-    n, steps = env.num_envs, max(1, round(seconds / env.dt))
-    z, memory = sample_stationary((n, skill.latent_dim), generator), skill.initial_state(n)
-    up, count, travelled = torch.ones(n, dtype=torch.bool), torch.zeros(n), torch.zeros(n)
-    moments = torch.zeros(
-        3, env.num_actions, dtype=torch.float64
-    )  # of the actions while up: number, sum, sum of squares
-    qpos = [env.sim.qpos[:shown].clone()]
-    for _ in range(steps):
-        if latents == "prior":
-            z = prior.sample_prior(z, skill.alpha, generator)
-        elif latents == "white":
-            z = sample_stationary((n, skill.latent_dim), generator)
-        observed = env.observe()  # drawn for every kind, so that all of them meet the same pushes and delays
-        if noise is None:
-            action, memory = skill.decode(z, observed, memory)
-        else:
-            action = noise[0] + noise[1] * torch.randn((n, env.num_actions), generator=generator)
-        tried = action[up].double()
-        moments += torch.stack((torch.full_like(moments[0], len(tried)), tried.sum(0), tried.square().sum(0)))
-        before = env.state.root_pos[:, :2]
-        env.plant.step(action, env.generator)
-        # the state after a breakdown is that of before, and stands
-        up = up & ~env.plant.broken & ~env.fallen(env.state)
-        count += up
-        travelled += torch.where(up, (env.state.root_pos[:, :2] - before).norm(dim=-1), 0.0)
-        qpos.append(env.sim.qpos[:shown].clone())
-        if not up.any():
-            break
+    steps, record = max(1, round(seconds / env.dt)), _Recorder(env, shown)
+    actor: PriorActor | _NoiseActor = PriorActor(skill, generator, white=latents == "white")
+    if noise is not None:
+        actor = _NoiseActor(*noise, generator)
+    rollout(actor, env, steps, record, resets=None)
+    moments, dt = record.moments, env.dt
     mean = moments[1] / moments[0]
     std = (moments[2] / moments[0] - mean.square()).clamp(min=0.0).sqrt()
-    return Wandering(count * env.dt, travelled, torch.stack(qpos), mean.float(), std.float(), env.dt, steps * env.dt)
+    qpos = torch.stack(record.qpos)
+    return Wandering(record.steps * dt, record.travelled, qpos, mean.float(), std.float(), dt, steps * dt)
 
 
 def summarize(trials: dict[str, Wandering], *, seed: int = 0) -> dict[str, Any]:

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, load_motions
-from npmp.envs.features import ReferenceFeatures, encoder_context
-from npmp.envs.plant import PlantConfig
+from npmp.actors import Latents, TrackingActor
+from npmp.analysis.description import Module, open_module
+from npmp.envs import RobotBatchConfig, load_motions
+from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
-from npmp.reading.description import Module, open_module
 from npmp.robots import Robot
+from npmp.rollout import Moment, rollout
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationEnv
 
 ACTIVE_NATS = 0.01  # a dimension that carries less than this per step is one of the prior
 
@@ -47,7 +49,7 @@ def latent_use(
     num_robots: int = 64,
     steps: int = 200,
     seed: int = 0,
-    plant: PlantConfig | None = None,
+    robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
 ) -> LatentUse:
     """Track motions with sampled latents, and see what each dimension tells the decoder.
@@ -56,7 +58,7 @@ def latent_use(
       data: motions of the module's robot. split: "train" or "validation"; None: all.
       robot: the module's by default.
       steps: control steps of every robot, from random frames; who is lost or done starts anew.
-      plant: physics, senses and pushes; by default an ideal robot whose setpoints are held as in training.
+      robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held as in training.
       threads: of the physics; 0: all cores.
 
     Raises: InputError for a module or dataset that is not there, or that are of different robots.
@@ -66,33 +68,27 @@ def latent_use(
     skill.check_robot(robot)
     skill.check_encoder(robot)
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
-    config = ImitationConfig(plant=plant or PlantConfig(hold=skill.hold), num_threads=threads)
-    return use_in(skill, ImitationEnv(robot, motions, num_robots, seed=seed, config=config), steps=steps, seed=seed)
+    env = TaskEnv(
+        Imitation(robot, motions=motions),
+        num_robots,
+        robots=robots_config or RobotBatchConfig(hold=skill.hold),
+        seed=seed,
+        num_threads=threads,
+    )
+    return use_in(skill, env, steps=steps, seed=seed)
 
 
-@torch.no_grad()
 def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> LatentUse:
     """The same in an environment that there is already; its generator is reseeded."""
-    features = ReferenceFeatures(env.robot, env.reference, skill.contract.context_horizon)
-    generator = torch.Generator().manual_seed(seed)
+    notes: list[Latents] = []
+
+    def record(moment: Moment) -> None:
+        notes.append(moment.decision.note)
+
     env.generator.manual_seed(seed)
     env.reset()
-    z, memory = torch.zeros(env.num_envs, skill.latent_dim), skill.initial_state(env.num_envs)
-    kl, means, deviations, latents = [], [], [], []
-    for _ in range(steps):
-        context = encoder_context(features, env.state, env.frame, env.last_frame, env.home)
-        mu, sigma = skill.encode(context, z)
-        z = prior.sample_posterior(z, mu, sigma, skill.alpha, torch.randn(mu.shape, generator=generator))
-        action, memory = skill.decode(z, env.observe(), memory)
-        step = env.step(action)
-        kl.append(prior.kl_per_dimension(mu, sigma, skill.alpha))
-        means.append(mu)
-        deviations.append(sigma)
-        latents.append(z)
-        done = step.terminated | step.truncated
-        env.reset(done)
-        z, memory = z.masked_fill(done.unsqueeze(-1), 0.0), memory.reset(done)
-    mean = torch.cat(means).var(0)
-    return LatentUse(
-        torch.cat(kl).mean(0), mean / (mean + torch.cat(deviations).square().mean(0)), torch.cat(latents).std(0)
-    )
+    rollout(TrackingActor(skill, torch.Generator().manual_seed(seed)), env, steps, record)
+    z, mu, sigma = (torch.cat(part) for part in zip(*notes, strict=True))
+    mean = mu.var(0)
+    kl = prior.kl_per_dimension(mu, sigma, skill.alpha)
+    return LatentUse(kl.mean(0), mean / (mean + sigma.square().mean(0)), z.std(0))

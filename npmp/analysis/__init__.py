@@ -9,10 +9,10 @@ clips.
 A module is a `SkillModule`, its folder, or the name of a shipped one.
 """
 
-from npmp.reading.description import describe, open_module
-from npmp.reading.interpolation import ALIGNMENTS, MIXES, Interpolation, interpolate
-from npmp.reading.latents import LatentUse, latent_use
-from npmp.reading.wandering import LATENTS, Ratio, Wandering, ratio_of_means, wander
+from npmp.analysis.description import describe, open_module
+from npmp.analysis.interpolation import ALIGNMENTS, MIXES, Interpolation, interpolate
+from npmp.analysis.latents import LatentUse, latent_use
+from npmp.analysis.wandering import LATENTS, Ratio, Wandering, ratio_of_means, wander
 
 __all__ = [
     "ALIGNMENTS",

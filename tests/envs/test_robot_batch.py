@@ -10,15 +10,16 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv
 from npmp.envs.features import proprioception
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+from npmp.tasks import ImitationEnv, WalkEnv
+from tests.environments import imitation_env, walk_env
 
 DT = 0.02
-FULL = PlantConfig(
+FULL = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(
         friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, joint_offset=0.05, gain=Spread(0.2)
@@ -30,8 +31,8 @@ FULL = PlantConfig(
 )
 
 
-def env_of(robot: Robot, motions: MotionSet, n: int, plant: PlantConfig) -> ImitationEnv:
-    return ImitationEnv(robot, motions, n, config=ImitationConfig(plant=plant, num_threads=1))
+def env_of(robot: Robot, motions: MotionSet, n: int, config: RobotBatchConfig) -> ImitationEnv:
+    return imitation_env(robot, motions, n, robots=config)
 
 
 def counting(n: int, reach: int, width: int = 33) -> Tensor:
@@ -69,7 +70,7 @@ def test_noise_has_its_figures() -> None:
 
 
 def test_an_ideal_plant_shows_the_exact_state(robot: Robot, motions: MotionSet) -> None:
-    env = env_of(robot, motions, 3, PlantConfig())
+    env = env_of(robot, motions, 3, RobotBatchConfig())
     for _ in range(3):
         assert torch.equal(env.observe(), proprioception(env.state, env.home))
         env.step(0.1 * torch.ones(3, 12))
@@ -77,13 +78,13 @@ def test_an_ideal_plant_shows_the_exact_state(robot: Robot, motions: MotionSet) 
 
 def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet) -> None:
     """A robot told to hold what it reads holds its true angles: the offset cancels between encoder and drive."""
-    plant = PlantConfig(physics=PhysicsConfig(joint_offset=0.05))
+    plant = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05))
     env = env_of(robot, motions, 4, plant)
-    offset = env.plant.joint_offset
+    offset = env.robots.joint_offset
     assert offset is not None and offset.abs().max() > 0.01
     read = env.observe()[:, :12]
     torch.testing.assert_close(read, env.state.joint_pos - env.home + offset)
-    torch.testing.assert_close(env.plant.setpoint(read), env.state.joint_pos)
+    torch.testing.assert_close(env.robots.setpoint(read), env.state.joint_pos)
     env.step(read)
     torch.testing.assert_close(
         env.observe()[:, 12:24], read, atol=1e-6, rtol=0
@@ -91,28 +92,29 @@ def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet)
 
 
 def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: MotionSet) -> None:
-    first, zero = (env_of(robot, motions, 1, PlantConfig(hold=hold)) for hold in ("first_order", "zero_order"))
+    first, zero = (env_of(robot, motions, 1, RobotBatchConfig(hold=hold)) for hold in ("first_order", "zero_order"))
     action = torch.full((1, 12), 0.2)
     for env in (first, zero):
         env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
         env.step(action)
     moved = [
-        (env.state.joint_pos - env.reference.at(torch.tensor([10])).joint_pos).abs().mean() for env in (first, zero)
+        (env.state.joint_pos - env.task.reference.at(torch.tensor([10])).joint_pos).abs().mean()
+        for env in (first, zero)
     ]
     assert moved[0] < 0.8 * moved[1]
     with pytest.raises(ValueError, match="hold"):
-        PlantConfig(hold="cubic")
+        RobotBatchConfig(hold="cubic")
 
 
 def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> None:
     env = env_of(robot, motions, 4, FULL)
-    before = env.plant.physics.clone()
-    assert before.shape == (4, env.plant.physics_size)
+    before = env.robots.physics.clone()
+    assert before.shape == (4, env.robots.physics_size)
     mask = torch.tensor([True, False, True, False])
     env.reset(mask)
-    changed = (env.plant.physics != before).any(-1)
+    changed = (env.robots.physics != before).any(-1)
     assert torch.equal(changed, mask)
-    assert not env.plant.without_push(torch.ones(4, env.plant.physics_size))[:, -2:].any()
+    assert not env.robots.without_push(torch.ones(4, env.robots.physics_size))[:, -2:].any()
 
 
 def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) -> None:
@@ -121,27 +123,27 @@ def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) 
     env = env_of(robot, motions, 3, FULL)
     yaw = torch.tensor([0.0, torch.pi / 2, -2.0])
     tilted = geometry.exp_so3(torch.tensor([0.1, -0.2, 0.0]))
-    env.state = env.state._replace(root_rot=geometry.yaw_matrix(yaw) @ tilted)
+    env.robots.state = env.state._replace(root_rot=geometry.yaw_matrix(yaw) @ tilted)
     force = FULL.pushes.force
     heading = geometry.yaw_of(env.state.root_rot)
-    env.plant.pusher.force = force * torch.stack((torch.cos(heading), torch.sin(heading)), -1)
-    torch.testing.assert_close(env.plant.physics[:, -2:], torch.tensor([[1.0, 0.0]] * 3))
-    env.plant.pusher.force = force * torch.stack((-torch.sin(heading), torch.cos(heading)), -1)
-    torch.testing.assert_close(env.plant.physics[:, -2:], torch.tensor([[0.0, 1.0]] * 3))
+    env.robots.pusher.force = force * torch.stack((torch.cos(heading), torch.sin(heading)), -1)
+    torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[1.0, 0.0]] * 3))
+    env.robots.pusher.force = force * torch.stack((-torch.sin(heading), torch.cos(heading)), -1)
+    torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[0.0, 1.0]] * 3))
 
 
 @pytest.mark.parametrize("task", ["imitation", "walk"])
 def test_checkpoints_go_on_to_the_bit(robot: Robot, motions: MotionSet, task: str) -> None:
-    def make() -> ImitationEnv | WalkingEnv:
+    def make() -> ImitationEnv | WalkEnv:
         if task == "imitation":
             return env_of(robot, motions, 3, FULL)
-        return WalkingEnv(robot, 3, motions=motions, config=WalkingConfig(plant=FULL, num_threads=1))
+        return walk_env(robot, 3, motions=motions, robots=FULL)
 
-    def go(env: ImitationEnv | WalkingEnv, steps: int) -> Tensor:
+    def go(env: ImitationEnv | WalkEnv, steps: int) -> Tensor:
         for _ in range(steps):
             step = env.step(0.3 * env.observe()[:, :12])
             env.reset(step.terminated | step.truncated)
-        return torch.cat((env.state.pack(), env.plant.physics, env.observe()), -1)
+        return torch.cat((env.state.pack(), env.robots.physics, env.observe()), -1)
 
     one, other = make(), make()
     go(one, 15)

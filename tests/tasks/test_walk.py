@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import envs, geometry, robots
+from npmp import geometry, robots, tasks
 from npmp.envs.state import RobotState
-from npmp.envs.walking import (
-    WalkingConfig,
-    WalkingEnv,
+from npmp.tasks.walk import (
+    Walk,
+    WalkConfig,
+    WalkEnv,
     as_command_range,
     changed_command,
     command_range_from_motions,
@@ -28,6 +30,7 @@ from npmp.envs.walking import (
     velocity_error,
     velocity_reward,
 )
+from tests.environments import walk_env
 
 RANGE = ((0.2, 1.0), (-0.3, 0.3), (-0.5, 1.5))
 
@@ -106,7 +109,7 @@ def test_command_process_by_hand() -> None:
 
 
 def test_command_process_has_the_statistics_it_was_given() -> None:
-    config = WalkingConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
+    config = WalkConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
     generator = torch.Generator().manual_seed(0)
     n = 40_000
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
@@ -124,7 +127,7 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
 
 
 def test_schedule_changes_only_at_whole_periods() -> None:
-    config = WalkingConfig(command_range=RANGE, command_period_s=0.2)
+    config = WalkConfig(command_range=RANGE, command_period_s=0.2)
     commands = command_schedule(config, 50, 35, 0.02, torch.Generator().manual_seed(1))
     assert commands.shape == (35, 50, 3)
     changed = (commands[1:] != commands[:-1]).any(-1).any(-1)
@@ -140,9 +143,9 @@ def test_command_range_covers_what_the_motions_do(robot: robots.Robot) -> None:
 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="low <= high"):
-        WalkingConfig(command_range=((1.0, 0.0), (0.0, 0.0), (0.0, 0.0)))
+        WalkConfig(command_range=((1.0, 0.0), (0.0, 0.0), (0.0, 0.0)))
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        WalkingConfig(command_nonzero=(0.9, 0.25, 1.5))
+        WalkConfig(command_nonzero=(0.9, 0.25, 1.5))
     with pytest.raises(InputError, match="three pairs"):
         as_command_range([[0.0, 1.0], [0.0, 1.0]])
 
@@ -152,17 +155,19 @@ def test_bad_settings_are_refused() -> None:
 
 
 def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) -> None:
-    env = WalkingEnv(robot, 4, config=WalkingConfig(num_threads=1))
+    env = walk_env(robot, 4)
     for _ in range(25):
         step = env.step(torch.zeros(4, 12))
         assert not step.terminated.any()
     assert step.rewards.shape == (4, 1)
     assert bool((heading_velocity(step.state).abs() < 0.05).all())
-    torch.testing.assert_close(step.error, torch.linalg.vector_norm(heading_velocity(step.state) - env.command, dim=-1))
+    torch.testing.assert_close(
+        step.error, torch.linalg.vector_norm(heading_velocity(step.state) - env.task.command, dim=-1)
+    )
 
 
 def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
-    env = WalkingEnv(robot, 3, config=WalkingConfig(num_threads=1, episode_s=2.0))
+    env = walk_env(robot, 3, episode_s=2.0)
     env.age = torch.tensor([0, 98, 98])  # the second and third have two steps left
     limp = torch.zeros(3, 12)
     fold = torch.tensor([1.0, 1.0, -1.0, -1.0])  # fore legs, hind legs
@@ -174,7 +179,7 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
         if t == 1:
             assert step.truncated.tolist() == [False, True, True]
         if step.terminated[2] and not fell[2]:  # its belly touches; it has not toppled
-            assert env.touching().tolist() == [False, False, True]
+            assert env.task.touching().tolist() == [False, False, True]
             assert not tilted(step.state, 45.0).any()
         fell |= step.terminated
         timed_out |= step.truncated
@@ -182,8 +187,8 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
 
 
 def test_a_diverged_robot_fails_without_taking_others_along(robot: robots.Robot) -> None:
-    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1))
-    env.state = env.state._replace(root_pos=torch.tensor([[math.nan] * 3, [0.0, 0.0, 0.5]]))
+    env = walk_env(robot, 2)
+    env.robots.state = env.state._replace(root_pos=torch.tensor([[math.nan] * 3, [0.0, 0.0, 0.5]]))
     step = env.step(torch.zeros(2, 12))
     assert step.terminated.tolist() == [True, False]
     assert bool(torch.isfinite(step.rewards).all())
@@ -193,68 +198,67 @@ def test_a_diverged_robot_fails_without_taking_others_along(robot: robots.Robot)
 
 
 def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
-    config = WalkingConfig(num_threads=1, reference_starts=1.0)
-    env = WalkingEnv(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), config=config)
+    env = walk_env(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), reference_starts=1.0)
     # the reference floats 12 cm above the floor; its home pose stands at the home pose's height
     torch.testing.assert_close(env.state.root_pos[:, 2], torch.full((8,), float(robot.home_qpos[2])), atol=1e-5, rtol=0)
     torch.testing.assert_close(
         heading_velocity(env.state), torch.tensor([[0.6, 0.0, 0.5]]).expand(8, 3), atol=1e-3, rtol=0
     )
     assert not env.step(torch.zeros(8, 12)).terminated.any()
-    mixed = WalkingEnv(robot, 200, motions=gliding(robot, 0.6, 0.0, 0.5), config=WalkingConfig(num_threads=1))
+    mixed = walk_env(robot, 200, motions=gliding(robot, 0.6, 0.0, 0.5))
     moving = (heading_velocity(mixed.state)[:, 0] > 0.3).float().mean().item()
     assert moving == pytest.approx(0.5, abs=0.15)
 
 
 def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots.Robot) -> None:
-    env = WalkingEnv(robot, 2, config=WalkingConfig(num_threads=1, command_change=1.0, command_nonzero=(1.0, 1.0, 1.0)))
-    env.command_left = torch.tensor([1, 5])
-    before = env.command.clone()
+    env = walk_env(robot, 2, command_change=1.0, command_nonzero=(1.0, 1.0, 1.0))
+    env.task.command_left = torch.tensor([1, 5])
+    before = env.task.command.clone()
     step = env.step(torch.zeros(2, 12))
     torch.testing.assert_close(step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5))
-    assert (env.command != before).any(-1).tolist() == [True, False]
-    assert env.command_left.tolist() == [150, 4]
+    assert (env.task.command != before).any(-1).tolist() == [True, False]
+    assert env.task.command_left.tolist() == [150, 4]
 
 
 def test_episodes_do_not_end_together(robot: robots.Robot) -> None:
-    env = WalkingEnv(robot, 64, config=WalkingConfig(num_threads=1))
+    env = walk_env(robot, 64)
     assert len(set(env.age.tolist())) > 50
 
 
 def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
-    config = WalkingConfig(num_threads=1, command_period_s=0.1, episode_s=0.2)
+    config: dict[str, Any] = {"command_period_s": 0.1, "episode_s": 0.2}
     motions = gliding(robot, 0.4, 0.0, 0.0)
 
-    def run(env: WalkingEnv, steps: int) -> list[Tensor]:
+    def run(env: WalkEnv, steps: int) -> list[Tensor]:
         seen = []
         for t in range(steps):
             step = env.step(0.3 * torch.sin(torch.arange(5 * 12) + float(t)).view(5, 12))
             env.reset(step.terminated | step.truncated)
-            seen += [env.state.pack(), env.command, step.rewards]
+            seen += [env.state.pack(), env.task.command, step.rewards]
         return seen
 
-    first = WalkingEnv(robot, 5, motions=motions, config=config)
+    first = walk_env(robot, 5, motions=motions, **config)
     run(first, 7)
     kept = {k: v.clone() for k, v in first.state_dict().items()}
-    other = WalkingEnv(robot, 5, motions=motions, seed=9, config=config)
+    other = walk_env(robot, 5, motions=motions, seed=9, **config)
     other.load_state_dict(kept)
     assert all(torch.equal(a, b) for a, b in zip(run(first, 12), run(other, 12), strict=True))
 
 
 def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
-    env = envs.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
-    assert isinstance(env, WalkingEnv) and env.config.phi == 0.2 and env.num_envs == 2
+    env = tasks.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
+    assert isinstance(env.task, Walk) and env.task.config.phi == 0.2 and env.num_envs == 2
     with pytest.raises(InputError, match="no task 'swim'; there are: imitation, walk"):
-        envs.make("swim", robot=robot)
+        tasks.make("swim", robot=robot)
     with pytest.raises(InputError, match="no robot 'anymal_x'"):
-        envs.make("walk", robot="anymal_x")
+        tasks.make("walk", robot="anymal_x")
     with pytest.raises(InputError, match="CUDA devices here"):
-        envs.make("walk", robot=robot, device="cuda:99")
+        tasks.make("walk", robot=robot, device="cuda:99")
     with pytest.raises(InputError, match="no device 'gpu'"):
-        envs.make("walk", robot=robot, device="gpu")
+        tasks.make("walk", robot=robot, device="gpu")
     with pytest.raises(InputError, match="no simulator 'bullet'"):
-        envs.make("walk", robot=robot, sim="bullet")
+        tasks.make("walk", robot=robot, sim="bullet")
     with pytest.raises(InputError, match="no option 'speed'"):
-        envs.make("walk", robot=robot, speed=1.0)
+        tasks.make("walk", robot=robot, speed=1.0)
     with pytest.raises(InputError, match="needs data"):
-        envs.make("imitation", robot=robot)
+        tasks.make("imitation", robot=robot)

@@ -29,13 +29,15 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, load_motions
-from npmp.envs.plant import PlantConfig
-from npmp.envs.walking import heading_velocity
-from npmp.reading.description import Module, open_module
+from npmp.actors import LatentActor
+from npmp.analysis.description import Module, open_module
+from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.robots import Robot
-from npmp.rollout import track
+from npmp.rollout import Moment, rollout
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationEnv
+from npmp.tasks.walk import heading_velocity
+from npmp.tracking import track
 
 ALIGNMENTS = ("auto", "strides", "frames")
 MIXES = ("linear", "variance")
@@ -81,7 +83,7 @@ def interpolate(
     mix: str = "linear",
     copies: int = 1,
     seed: int = 0,
-    plant: PlantConfig | None = None,
+    robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
 ) -> Interpolation:
     """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot does.
@@ -91,8 +93,8 @@ def interpolate(
         reference, with empty memory; one beyond on the second's.
       align: "strides", "frames", or "auto": by strides where both clips have them, else by frames.
       mix: "linear" or "variance", as above.
-      copies: robots per weight, worth more than one where the plant is randomized.
-      robot, plant, threads: as of `npmp.reading.latent_use`. The clips are tracked by an ideal robot.
+      copies: robots per weight, worth more than one where physics is randomized.
+      robot, robots_config, threads: as of `npmp.analysis.latent_use`. The clips are tracked by an ideal robot.
 
     Raises: InputError for clips that there are not, that the module loses within half a second, or that have no strides
       where they are asked for.
@@ -116,8 +118,13 @@ def interpolate(
     commands = [
         mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)
     ]
-    config = ImitationConfig(plant=plant or PlantConfig(hold=skill.hold), num_threads=threads)
-    env = ImitationEnv(robot, pair, weights * copies, seed=seed, config=config)
+    env = TaskEnv(
+        Imitation(robot, motions=pair),
+        weights * copies,
+        robots=robots_config or RobotBatchConfig(hold=skill.hold),
+        seed=seed,
+        num_threads=threads,
+    )
     result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
     return result._replace(weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt))
 
@@ -128,10 +135,10 @@ def _latents(
     """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly
     tracked."""
     n = len(pair.motions)
-    config = ImitationConfig(plant=PlantConfig(hold=skill.hold), num_threads=threads)
-    env = ImitationEnv(robot, pair, n, config=config)
+    ideal = RobotBatchConfig(hold=skill.hold)
+    env = TaskEnv(Imitation(robot, motions=pair), n, robots=ideal, num_threads=threads)
     clip = torch.arange(n)
-    result = track(skill, env, clip, env.reference.start[clip])
+    result = track(skill, env, clip, env.task.reference.start[clip])
     found = []
     for name in names:
         i = pair.names.index(name)
@@ -219,39 +226,48 @@ def mixed(first: Tensor, second: Tensor, w: float, mix: str) -> Tensor:
     return ((1.0 - w) * first + w * second) / scale
 
 
-@torch.no_grad()
+class _Recorder:
+    """Follows robots until they fall or their sequence is over."""
+
+    def __init__(self, env: ImitationEnv, length: Tensor, copies: int):
+        """length (n,): control steps of each robot's sequence. copies: robots per weight, of which the first is kept."""
+        self.env, self.length, self.copies, self.t = env, length, copies, 0
+        self.up = torch.ones(len(length), dtype=torch.bool)
+        self.steps, self.moved = torch.zeros_like(length), torch.zeros(len(length), 3)
+        self.qpos = [env.robots.qpos[::copies].clone()]
+
+    def __call__(self, moment: Moment) -> None:
+        """As `npmp.rollout.Recorder`."""
+        env, state = self.env, moment.step.state
+        # the state after a breakdown is that of before, and stands
+        self.up = self.up & ~env.robots.broken & ~env.fallen(state)
+        counted = self.up & (self.t < self.length)
+        self.t += 1
+        self.steps += counted
+        self.moved += torch.where(counted.unsqueeze(-1), heading_velocity(state), 0.0)
+        self.qpos.append(env.robots.qpos[:: self.copies].clone())
+
+
 def _command(skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip: Tensor, copies: int) -> Interpolation:
     """Play a sequence of latents per weight, on `copies` robots each, from the first frame of a clip each (W,)."""
-    weights, n = len(commands), env.num_envs
-    clip = clip.repeat_interleave(copies)
-    env.reset(clip=clip, frame=env.reference.start[clip])
+    weights, clip = len(commands), clip.repeat_interleave(copies)
+    env.reset(clip=clip, frame=env.task.reference.start[clip])
     length = torch.tensor([len(z) for z in commands]).repeat_interleave(copies)
     longest = int(length.max())
     # a finished sequence goes on with its last latent, which nobody looks at
-    z = torch.stack([torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands], 1).repeat_interleave(
-        copies, 1
-    )
-    memory, up = skill.initial_state(n), torch.ones(n, dtype=torch.bool)
-    steps, moved = torch.zeros(n, dtype=torch.long), torch.zeros(n, 3)
-    qpos = [env.sim.qpos[::copies].clone()]
-    for t in range(longest):
-        action, memory = skill.decode(z[t], env.observe(), memory)
-        env.plant.step(action, env.generator)
-        # the state after a breakdown is that of before, and stands
-        up = up & ~env.plant.broken & ~env.fallen(env.state)
-        counted = up & (t < length)
-        steps += counted
-        moved += torch.where(counted.unsqueeze(-1), heading_velocity(env.state), 0.0)
-        qpos.append(env.sim.qpos[::copies].clone())
-    each = steps.unflatten(0, (weights, copies)).float()
-    velocity = moved.unflatten(0, (weights, copies)).sum(1) / each.sum(1, keepdim=True).clamp(min=1.0)
+    padded = [torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands]
+    latents = torch.stack(padded, 1).repeat_interleave(copies, 1)
+    record = _Recorder(env, length, copies)
+    rollout(LatentActor(skill, latents), env, longest, record, resets=None)
+    each = record.steps.unflatten(0, (weights, copies)).float()
+    moved = record.moved.unflatten(0, (weights, copies)).sum(1)
     return Interpolation(
         weights=torch.empty(0),
         seconds=length[::copies] * env.dt,
         up_s=each.mean(1) * env.dt,
-        velocity=velocity,
-        qpos=torch.stack(qpos),
-        steps=steps[::copies],
+        velocity=moved / each.sum(1, keepdim=True).clamp(min=1.0),
+        qpos=torch.stack(record.qpos),
+        steps=record.steps[::copies],
         aligned_by="",
         tracked_s=(0.0, 0.0),
         dt=env.dt,

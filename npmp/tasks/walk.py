@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import mujoco
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,45 +20,44 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs.imitation import EnvStep
-from npmp.envs.plant import Plant, PlantConfig, PlantEnv
 from npmp.envs.reference import Reference
 from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.task import Judgement, Start, Task, Trial
+from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim import flat_scene
+from npmp.sim import add_contact_sensors
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
+MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
+
 
 @dataclass(frozen=True)
-class WalkingConfig:
+class WalkConfig:
     """The walking task's settings. Raises: ValueError for values out of range."""
 
     phi: float = 0.5  # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
-    # (low, high) of forward, lateral and yaw velocity; should cover 99 % of the imitation set
-    # (`command_range_from_motions`)
-    command_range: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
+    velocity_filter: float = 0.0  # c of v <- c v + (1 - c) v_new, by which steps are judged; 0.95 for OP3 [P]
+    # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions' (`command_range_from_motions`)
+    command_range: CommandRange | None = None
     command_period_s: float = 3.0  # between changes of the command
     command_change: float = 0.5  # w: chance of a component to change then
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)  # b: chance of a new component not to be zero
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
-    reference_starts: float = (
-        0.5  # share of episodes that start on the reference, where there is one; else the home pose
-    )
-    plant: PlantConfig = field(default_factory=PlantConfig)
-    num_threads: int = 0  # of the physics; 0: all cores
+    reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
 
     def __post_init__(self) -> None:
-        pairs = tuple((float(low), float(high)) for low, high in self.command_range)
-        object.__setattr__(self, "command_range", pairs)  # lists as they come from a file become tuples
+        if self.command_range is not None:
+            pairs = tuple((float(low), float(high)) for low, high in self.command_range)
+            object.__setattr__(self, "command_range", pairs)  # lists as they come from a file become tuples
+            if len(pairs) != 3 or not all(math.isfinite(low) and low <= high < math.inf for low, high in pairs):
+                raise ValueError(f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}")
         object.__setattr__(self, "command_nonzero", tuple(float(b) for b in self.command_nonzero))
-        if len(pairs) != 3 or not all(math.isfinite(low) and low <= high < math.inf for low, high in pairs):
-            raise ValueError(
-                f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {self.command_range}"
-            )
+        if not 0.0 <= self.velocity_filter < 1.0:
+            raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
         shares = (self.command_change, *self.command_nonzero, self.reference_starts)
         if len(self.command_nonzero) != 3 or not all(0.0 <= share <= 1.0 for share in shares):
             raise ValueError(
@@ -67,9 +67,13 @@ class WalkingConfig:
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
+    @property
+    def range(self) -> CommandRange:
+        """The range of commands; a modest one where none was named."""
+        return MODEST_RANGE if self.command_range is None else self.command_range
 
-# --- the task as pure functions
-# -----------------------------------------------------------------------------------------------
+
+# --- the task as pure functions ---
 
 
 def heading_velocity(state: RobotState) -> Tensor:
@@ -95,6 +99,11 @@ def velocity_error(velocity: Tensor, command: Tensor) -> Tensor:
     return torch.linalg.vector_norm(velocity - command, dim=-1)
 
 
+def filtered(before: Tensor, velocity: Tensor, constant: float) -> Tensor:
+    """The exponentially filtered velocity, c v + (1 - c) v_new; (..., 3) -> (..., 3)."""
+    return velocity if constant == 0.0 else constant * before + (1.0 - constant) * velocity
+
+
 def tilted(state: RobotState, limit_deg: float) -> Tensor:
     """Whether the root's vertical axis leans more than the limit from the world's. -> (...) bool."""
     return state.root_rot[..., 2, 2] < math.cos(math.radians(limit_deg))
@@ -116,18 +125,18 @@ def changed_command(command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_ra
 
 
 def draw_command(
-    command: Tensor, config: WalkingConfig, generator: torch.Generator, *, change: float | None = None
+    command: Tensor, config: WalkConfig, generator: torch.Generator, *, change: float | None = None
 ) -> Tensor:
     """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's start."""
-    bounds = torch.tensor(config.command_range, device=command.device)
+    bounds = torch.tensor(config.range, device=command.device)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = bounds[:, 0] + uniform[0] * (bounds[:, 1] - bounds[:, 0])
     w = uniform[1] < (config.command_change if change is None else change)
     z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
-    return changed_command(command, y, w, z, config.command_range)
+    return changed_command(command, y, w, z, config.range)
 
 
-def command_schedule(config: WalkingConfig, num_envs: int, steps: int, dt: float, generator: torch.Generator) -> Tensor:
+def command_schedule(config: WalkConfig, num_envs: int, steps: int, dt: float, generator: torch.Generator) -> Tensor:
     """Commands for whole trials, (steps, num_envs, 3): the process with all changes at whole periods from the start.
 
     They are on the generator's device.
@@ -166,10 +175,6 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
     return (low[0], high[0]), (low[1], high[1]), (low[2], high[2])
 
 
-# --- the environment
-# ----------------------------------------------------------------------------------------------------------
-
-
 class _Starts(NamedTuple):
     """Moments an episode may start from; row 0 is the home pose at rest."""
 
@@ -178,134 +183,171 @@ class _Starts(NamedTuple):
     state: Tensor  # (S, ...) packed RobotState
 
 
-class WalkingEnv(PlantEnv):
+class Walk(Task):
     """Robots on flat ground, each asked to move at a velocity.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home +
-    action. The caller resets finished robots: `step`, look at the result, then `reset(done)`. A step is judged by the
-    command in force before it, `command` (n, 3); where a change is due it comes after, so that `state` and `command`
-    are what the next decision sees.
+    A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3) is what
+    the next decision sees.
 
-    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on
-    self-collision, which is not seen here: the robot's geoms collide with the floor only.
+    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on self-collision,
+    which is not seen here: the robot's geoms collide with the floor only.
     """
 
+    name = "walk"
+    config_type = WalkConfig
     objectives = ("velocity",)
+    error_name = "velocity_error"
+    observation_name = "command"
+    inputs = COMMAND_NAMES
+    judged = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
+    main_figure = "velocity_error"
 
-    def __init__(
-        self,
-        robot: Robot,
-        num_envs: int,
-        *,
-        motions: MotionSet | None = None,
-        seed: int = 0,
-        config: WalkingConfig | None = None,
-        sim: str = "batch",
-        device: torch.device | str = "cpu",
-    ):
-        """Build the simulations, each reset, at random moments of their episodes so that they do not end together.
+    def __init__(self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None):
+        """motions: reference motions to start from; without them every episode starts from the home pose.
 
-        Args:
-          motions: reference motions to start from; without them every episode starts from the home pose.
-          sim: "batch" or "warp" (`npmp.sim.make_simulator`). The same seed gives the same bits with "batch" on the CPU
-            only.
-          device: where all tensors are, those that go in included.
+        Where the config names no range of commands, it is that of the motions' velocities, or, without motions, a modest one.
 
         Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
         """
-        self.robot = robot
-        self.config = config or WalkingConfig()
-        model = flat_scene(robot, contact_sensors=True)
-        self.plant = Plant(
-            robot, model, num_envs, self.config.plant, num_threads=self.config.num_threads, sim=sim, device=device
-        )
-        self._contacts = [b for b in robot.body_names if b not in robot.foot_bodies]
-        self.generator = torch.Generator(self.device).manual_seed(seed)
-        self._starts = _Starts(*(values.to(self.device) for values in _start_table(robot, motions)))
-        self._episode_steps = max(1, round(self.config.episode_s / self.dt))
-        self._command_steps = max(1, round(self.config.command_period_s / self.dt))
-        self.command = torch.zeros(num_envs, 3, device=self.device)
-        self.age = torch.zeros(
-            num_envs, dtype=torch.long, device=self.device
-        )  # control steps since the episode's start
-        self.command_left = torch.zeros_like(self.age)  # control steps to the next change of the command
-        self.reset()
-        self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator, device=self.device)
+        config = config or WalkConfig()
+        if config.command_range is None:
+            found = MODEST_RANGE if motions is None else command_range_from_motions(motions)
+            config = replace(config, command_range=found)
+        self.robot, self.config, self.episode_s = robot, config, config.episode_s
+        self._bounds: CommandRange = config.range
+        self._table = _start_table(robot, motions)
+        self._script: Tensor | None = None  # (T, n, 3)
+        self._scripted = 0
 
-    def reset(self, mask: Tensor | None = None) -> RobotState:
-        """Start new episodes, from the home pose or on the reference, feet on the floor, with new commands.
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """Sensors of contacts with the floor."""
+        self._contacts = add_contact_sensors(spec, self.robot)
 
-        Args:
-          mask: (n,) bool, which robots; all by default.
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Task.bind`."""
+        super().bind(env)
+        self._starts = _Starts(*(values.to(env.device) for values in self._table))
+        self._command_steps = max(1, round(self.config.command_period_s / env.dt))
+        self.command = torch.zeros(env.num_envs, 3, device=env.device)
+        self.command_left = torch.zeros(
+            env.num_envs, dtype=torch.long, device=env.device
+        )  # control steps to its change
+        self.velocity = torch.zeros(env.num_envs, 3, device=env.device)  # filtered, by which a step is judged
 
-        Returns: the state of all robots.
-        """
-        device = self.device
-        ids = torch.arange(self.num_envs, device=device) if mask is None else torch.nonzero(mask).squeeze(-1)
-        if len(ids) == 0:
-            return self.state
+    # --- episodes ---
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """From the home pose or on the reference, feet on the floor."""
+        device, starts = self.env.device, self._starts
         row = torch.zeros_like(ids)
-        if len(self._starts.qpos) > 1:
-            drawn = torch.randint(1, len(self._starts.qpos), (len(ids),), generator=self.generator, device=device)
-            on_reference = torch.rand(len(ids), generator=self.generator, device=device) < self.config.reference_starts
+        if len(starts.qpos) > 1:
+            drawn = torch.randint(1, len(starts.qpos), (len(ids),), generator=generator, device=device)
+            on_reference = torch.rand(len(ids), generator=generator, device=device) < self.config.reference_starts
             row = torch.where(on_reference, drawn, row)
-        fresh = RobotState.unpack(self._starts.state[row])
-        self.plant.place(ids, self._starts.qpos[row], self._starts.qvel[row], fresh, self.generator)
-        command = draw_command(torch.zeros(len(ids), 3, device=device), self.config, self.generator, change=1.0)
-        left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=self.generator, device=device)
+        return Start(starts.qpos[row], starts.qvel[row], RobotState.unpack(starts.state[row]))
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """New commands."""
+        device = self.env.device
+        command = draw_command(torch.zeros(len(ids), 3, device=device), self.config, generator, change=1.0)
+        if self._script is not None:
+            command = self._script[min(self._scripted, len(self._script) - 1), ids]
+        left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=generator, device=device)
         self.command = self.command.index_copy(0, ids, command)
         self.command_left = self.command_left.index_copy(0, ids, left)
-        self.age = self.age.index_fill(0, ids, 0)
-        return self.state
+        self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
 
-    def step(self, action: Tensor) -> EnvStep:
-        """One control step. action (n, nu): joint targets minus home pose [rad]."""
-        self.plant.step(action, self.generator)
-        self.plant.note_broken(self.whereabouts)
-        state = self.state
-        velocity = heading_velocity(state)
-        error = velocity_error(velocity, self.command)
-        reward = velocity_reward(velocity, self.command, self.config.phi)
+    def observe(self) -> Tensor:
+        """The command, (n, 3)."""
+        return self.command
+
+    def input_range(self) -> CommandRange:
+        """The range that commands are drawn from."""
+        return self._bounds
+
+    # --- judgement ---
+
+    def _filtered(self) -> Tensor:
+        """Velocities by which the step just made is judged, (n, 3)."""
+        return filtered(self.velocity, heading_velocity(self.env.state), self.config.velocity_filter)
+
+    def judge(self) -> Judgement:
+        """Eq. 16, by the command in force. Seen: `command` and `achieved`, the velocity over the step, (n, 3) each."""
+        env, c = self.env, self.config
+        velocity = self._filtered()
+        reward = velocity_reward(velocity, self.command, c.phi)
         # a diverged simulation is a failure, not a crash
-        finite = torch.isfinite(state.pack()).all(-1) & ~self.plant.broken
-        terminated = tilted(state, self.config.tilt_limit_deg) | self.touching() | ~finite
-        self.age = self.age + 1
-        truncated = (self.age >= self._episode_steps) & ~terminated
-        self._advance_command()
-        return EnvStep(state, reward.nan_to_num(0.0).unsqueeze(-1), terminated, truncated, error)
-
-    def whereabouts(self, i: int) -> dict[str, Any]:
-        """The command of robot i, and the control steps since its episode began."""
-        return {"command": self.command[i].tolist(), "step": int(self.age[i])}
+        finite = torch.isfinite(env.state.pack()).all(-1) & ~env.robots.broken
+        failed = tilted(env.state, c.tilt_limit_deg) | self.touching() | ~finite
+        error = velocity_error(velocity, self.command)
+        seen = {"command": self.command, "achieved": heading_velocity(env.state).nan_to_num(0.0)}
+        return Judgement(reward.nan_to_num(0.0).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def touching(self) -> Tensor:
         """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
-        return torch.cat([self.sim.sensor(f"contact_{body}") for body in self._contacts], -1).any(-1)
+        return torch.cat([self.env.sim.sensor(name) for name in self._contacts], -1).any(-1)
 
-    def _advance_command(self) -> None:
+    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+        """A new command where one is due."""
+        self.velocity = self._filtered()
         left = self.command_left - 1
         due = left <= 0
-        drawn = draw_command(self.command, self.config, self.generator)
+        drawn = draw_command(self.command, self.config, generator)
         self.command = torch.where(due.unsqueeze(-1), drawn, self.command)
         self.command_left = torch.where(due, self._command_steps, left)
+        if self._script is not None:
+            self._scripted += 1
+            self.command = self._script[min(self._scripted, len(self._script) - 1)]
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, for checkpoints."""
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """The command of robot i, and the control steps that its episode had made."""
+        return {"command": self.command[i].tolist(), "step": int(self.env.age[i])}
+
+    # --- trials ---
+
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """As `Task.script`: commands for everyone, changing at whole periods."""
+        self.follow(command_schedule(self.config, self.env.num_envs, steps, self.env.dt, generator))
+
+    def follow(self, commands: Tensor) -> None:
+        """Ask for these from the next step on: (T, n, 3); then for the last of them."""
+        self._script, self._scripted = commands.to(self.env.device), 0
+        self.command = self._script[0]
+
+    def unscript(self) -> None:
+        """As `Task.unscript`."""
+        self._script = None
+
+    def figures(self, trial: Trial) -> dict[str, Any]:
+        """`velocity_error` (mean |v - v_cmd| of unfiltered velocities), its mean absolute part per component, and
+        `velocity_error_1s`, of velocities averaged over a second: what is left when a stride's sway is taken out.
+        """
+        difference = trial.seen["achieved"] - trial.seen["command"]
+        steps = len(difference)
+        window = max(1, min(steps, round(1.0 / trial.dt)))
+        smooth = difference.unfold(0, window, window).mean(-1)
+        parts = zip(COMMAND_NAMES, difference.abs().mean((0, 1)), strict=True)
         return {
-            **{f"plant.{k}": v for k, v in self.plant.state_dict().items()},
-            "command": self.command,
-            "command_left": self.command_left,
-            "age": self.age,
-            "rng": self.generator.get_state(),
+            **super().figures(trial),
+            "velocity_error": torch.linalg.vector_norm(difference, dim=-1).mean().item(),
+            "velocity_error_1s": torch.linalg.vector_norm(smooth, dim=-1).mean().item(),
+            **{f"error_{name}": part.item() for name, part in parts},
         }
 
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As `Task.state_dict`."""
+        return {"command": self.command, "command_left": self.command_left, "velocity": self.velocity}
+
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit."""
-        self.plant.load_state_dict({k.removeprefix("plant."): v for k, v in state.items() if k.startswith("plant.")})
-        self.command, self.command_left, self.age = (
-            state[name].to(self.device, copy=True) for name in ("command", "command_left", "age")
+        """As `Task.load_state_dict`."""
+        self.command, self.command_left, self.velocity = (
+            state[name].to(self.env.device, copy=True) for name in ("command", "command_left", "velocity")
         )
-        self.generator.set_state(state["rng"])
+
+
+WalkEnv = TaskEnv[Walk]
 
 
 def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:

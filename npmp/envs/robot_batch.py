@@ -1,4 +1,4 @@
-"""The robots of an environment as a policy meets them: physics, drives, pushes and senses, before any task.
+"""Simulated robots as a policy meets them: physics, drives, pushes and senses, before any task.
 
 Tasks say where robots are placed, what is asked of them and when an episode ends; everything between an action and the
 next observation is here, so that it is the same in imitation and reuse.
@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mujoco
+import numpy as np
 import torch
 from torch import Tensor
 
 from npmp import geometry
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
+from npmp.envs.task import Start
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
@@ -31,7 +33,7 @@ _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and librar
 
 
 @dataclass(frozen=True)
-class PlantConfig:
+class RobotBatchConfig:
     """What stands between action and observation; by default an ideal robot. Raises ValueError for an unknown hold."""
 
     hold: str = (
@@ -46,7 +48,7 @@ class PlantConfig:
             raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
 
 
-class Plant:
+class RobotBatch:
     """Simulated robots and their exact state; what they sense; what of their physics was drawn.
 
     Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by `joint_offset` senses them
@@ -58,7 +60,7 @@ class Plant:
         robot: Robot,
         model: mujoco.MjModel,
         num_envs: int,
-        config: PlantConfig,
+        config: RobotBatchConfig,
         *,
         num_threads: int = 0,
         sim: str = "batch",
@@ -79,6 +81,8 @@ class Plant:
         self.pusher = Pusher(self.sim, model.body(robot.body_names[0]).id, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home), device=self.device))
+        self._q, self._v = robot_columns(model, robot)
+        self._scene = torch.from_numpy(np.concatenate((model.qpos0, np.zeros(model.nv)))).to(self.device)
         self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
         self.broken = torch.zeros(
             num_envs, dtype=torch.bool, device=self.device
@@ -118,18 +122,65 @@ class Plant:
         """(n, nu) [rad], None where encoders are right."""
         return self.randomizer.joint_offset if self.config.physics.joint_offset > 0 else None
 
-    def place(self, ids: Tensor, qpos: Tensor, qvel: Tensor, state: RobotState, generator: torch.Generator) -> None:
+    @property
+    def qpos(self) -> Tensor:
+        """The robots' columns of the simulations' positions, (n, 7 + nu): live, of the simulator's precision."""
+        return self.sim.qpos[:, self._q]
+
+    @property
+    def qvel(self) -> Tensor:
+        """The same of the velocities, (n, 6 + nu)."""
+        return self.sim.qvel[:, self._v]
+
+    def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
         self.randomizer.draw(ids, generator)
-        self.sim.set_state(ids, qpos, qvel)
+        self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
-            self.state = state
+            self.state = start.state
         else:
-            self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in zip(self.state, state, strict=True)))
+            fields = zip(self.state, start.state, strict=True)
+            self.state = RobotState(*(old.index_copy(0, ids, new) for old, new in fields))
         offset = self.joint_offset
-        exact = self.sensing.exact(state, None if offset is None else offset[ids])
+        exact = self.sensing.exact(start.state, None if offset is None else offset[ids])
         self.history = self.history.index_copy(0, ids, self.sensing.begin(exact))
+
+    def _whole(self, start: Start) -> tuple[Tensor, Tensor]:
+        """Positions and velocities of the whole scene (k, nq), (k, nv)."""
+        model = self.sim.model
+        if start.others is None and model.nq == start.qpos.shape[-1]:
+            return start.qpos, start.qvel
+        if start.others is None:
+            rest = self._scene.expand(len(start.qpos), -1)
+            qpos, qvel = rest[:, : model.nq].clone(), rest[:, model.nq :].clone()
+        else:
+            qpos, qvel = (part.clone() for part in start.others)
+        qpos[:, self._q], qvel[:, self._v] = start.qpos.to(qpos), start.qvel.to(qvel)
+        return qpos, qvel
+
+    def carry(self, ids: Tensor, place: Tensor, turn: Tensor) -> None:
+        """Move robots ids (k,) in the horizontal plane as they are, which physics on flat ground does not notice.
+
+        Args:
+          place: (k, 2) where to [m]. turn: (k, 3, 3) about the vertical, by which they and their velocities are turned.
+        """
+        position = torch.cat((place, self.state.root_pos[ids, 2:]), -1)
+        self.state = self.state._replace(
+            root_pos=self.state.root_pos.index_copy(0, ids, position),
+            root_rot=self.state.root_rot.index_copy(0, ids, turn @ self.state.root_rot[ids]),
+        )
+        qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
+        robot, speed = qpos[:, self._q], qvel[:, self._v]  # views of the copies
+        half = 0.5 * geometry.yaw_of(turn).to(qpos)
+        w, x, y, z = robot[:, 3:7].unbind(-1)
+        cosine, sine = torch.cos(half), torch.sin(half)
+        robot[:, 3:7] = torch.stack(
+            (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w), -1
+        )
+        robot[:, :2] = place.to(qpos)
+        speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])  # the angular part is in the root frame
+        self.sim.move(ids, qpos, qvel)
 
     def observe(self, generator: torch.Generator) -> Tensor:
         """What the robots sense now, (n, o): a new draw of noise and delay at each call."""
@@ -149,7 +200,7 @@ class Plant:
         before, setpoint = self.state, self.setpoint(action)
         self.sim.step(setpoint, before.setpoint if self.config.hold == "first_order" else None)
         # a copy: the simulator's own numbers change with the next step, the state does not
-        qpos = self.sim.qpos.to(torch.float32, copy=True)
+        qpos = self.qpos.to(torch.float32, copy=True)
         after = arrive(before, *pose_from_qpos(qpos), setpoint, self.dt)
         speed = torch.cat((after.root_vel, after.root_ang, after.joint_vel), -1).abs().amax(-1)
         self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
@@ -196,57 +247,17 @@ class Plant:
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
-class PlantEnv:
-    """What environments share: a plant, and a generator for everything that is drawn."""
+def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
+    """Where a robot's positions (7 + nu) and velocities (6 + nu) stand among those of a scene.
 
-    plant: Plant
-    generator: torch.Generator
-
-    @property
-    def sim(self) -> Simulator:
-        """The simulations."""
-        return self.plant.sim
-
-    @property
-    def device(self) -> torch.device:
-        """Where all tensors are."""
-        return self.plant.device
-
-    @property
-    def state(self) -> RobotState:
-        """The exact state of all robots."""
-        return self.plant.state
-
-    @state.setter
-    def state(self, state: RobotState) -> None:
-        self.plant.state = state
-
-    @property
-    def home(self) -> Tensor:
-        """Joint angles of the home pose (nu,) [rad]."""
-        return self.plant.home
-
-    @property
-    def dt(self) -> float:
-        """Control period [s]."""
-        return self.plant.dt
-
-    @property
-    def num_envs(self) -> int:
-        """Robots simulated at once."""
-        return self.plant.num_envs
-
-    @property
-    def num_actions(self) -> int:
-        """Joints driven."""
-        return len(self.home)
-
-    def observe(self) -> Tensor:
-        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay
-        anew."""
-        return self.plant.observe(self.generator)
-
-    def fallen(self, state: RobotState) -> Tensor:
-        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
-        low = state.root_pos[..., 2] < 0.5 * float(self.plant.robot.home_qpos[2])
-        return low | (state.root_rot[..., 2, 2] < 0.5)
+    Raises: ValueError where they do not stand side by side in the robot's order, or the scene has drives of its own.
+    """
+    root = model.body(robot.body_names[0])
+    joint = int(root.jntadr[0])
+    q, v, nu = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), len(robot.joint_names)
+    found = [(int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0])) for name in robot.joint_names]
+    if found != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
+        raise ValueError(f"the joints of '{robot.name}' do not stand side by side in the scene")
+    if model.nu != nu:
+        raise ValueError(f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven")
+    return slice(q, q + 7 + nu), slice(v, v + 6 + nu)

@@ -11,11 +11,12 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import reading
-from npmp.envs import ImitationConfig, ImitationEnv
-from npmp.reading.interpolation import _command, aligned, at_times, frame_pairs, mixed, stride_phase
+from npmp import analysis
+from npmp.analysis.interpolation import _command, aligned, at_times, frame_pairs, mixed, stride_phase
+from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
-from npmp.rollout import track
+from npmp.tracking import track
+from tests.environments import imitation_env
 
 
 def test_phases_count_touch_downs(motions: MotionSet) -> None:
@@ -60,13 +61,12 @@ def test_mixing_by_hand() -> None:
 def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
     """At w = 0 and 1 the robot is given what tracking gave it, from the same start: it does the same."""
     names = motions.names
-    result = reading.interpolate("anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1)
+    result = analysis.interpolate("anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1)
     assert result.aligned_by.startswith("strides of ") and len(result.rows()) == 3
-    skill = reading.open_module("anymal_b_dog")
-    plant = ImitationConfig(num_threads=1)
-    env = ImitationEnv(robot, motions, 2, config=replace(plant, plant=replace(plant.plant, hold=skill.hold)))
+    skill = analysis.open_module("anymal_b_dog")
+    env = imitation_env(robot, motions, 2, robots=RobotBatchConfig(hold=skill.hold))
     clip = torch.arange(2)
-    tracked = track(skill, env, clip, env.reference.start[clip])
+    tracked = track(skill, env, clip, env.task.reference.start[clip])
     for column, i in ((0, 0), (2, 1)):
         steps = min(int(result.steps[column]), 40)
         assert steps >= 20
@@ -78,9 +78,9 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
     robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file in the working directory
-    skill = reading.open_module("anymal_b_dog")
-    env = ImitationEnv(robot, motions, 2, config=ImitationConfig(num_threads=1))
-    advance, steps = env.plant.step, []
+    skill = analysis.open_module("anymal_b_dog")
+    env = imitation_env(robot, motions, 2)
+    advance, steps = env.robots.step, []
 
     def breaking(action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         steps.append(1)
@@ -88,7 +88,7 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
             env.sim.qvel[0, 2] = 1e12
         return advance(action, generator)
 
-    monkeypatch.setattr(env.plant, "step", breaking)
+    monkeypatch.setattr(env.robots, "step", breaking)
     commands = [torch.zeros(8, skill.latent_dim)] * 2
     assert _command(skill, env, commands, torch.tensor([0, 1]), 1).steps.tolist() == [3, 8]
 
@@ -105,6 +105,6 @@ def test_what_cannot_be_mixed_is_refused(robot: Robot, motions: MotionSet) -> No
     }
     for words, wrong in wrongs.items():
         with pytest.raises(InputError, match=words):
-            reading.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, **wrong)  # type: ignore[arg-type]
+            analysis.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no motion 'cat'"):
-        reading.interpolate("anymal_b_dog", motions, "cat", motions.names[0], robot=robot)
+        analysis.interpolate("anymal_b_dog", motions, "cat", motions.names[0], robot=robot)

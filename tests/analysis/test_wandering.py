@@ -12,17 +12,18 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.analysis import ratio_of_means, wander, wandering
+from npmp.analysis.wandering import Wandering, summarize, wander_in
 from npmp.nets import DecoderState
-from npmp.reading import ratio_of_means, wander, wandering
-from npmp.reading.wandering import Wandering, summarize, wander_in
 from npmp.robots import Robot
+from npmp.tasks import ImitationEnv
+from tests.environments import imitation_env
 
 FOLDED = torch.tensor([0.0, 1.2, -1.8] * 2 + [0.0, -1.2, 1.8] * 2).unsqueeze(0)
 
 
 def env_of(robot: Robot, motions: MotionSet, n: int) -> ImitationEnv:
-    return ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1))
+    return imitation_env(robot, motions, n, uniform_starts=1.0)
 
 
 def puppet(action: Tensor, seen: list[Tensor]) -> Any:
@@ -53,7 +54,7 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
     """MuJoCo resets it and the state stays that of before: both stand."""
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file in the working directory
     env, steps = env_of(robot, motions, 3), []
-    advance = env.plant.step
+    advance = env.robots.step
 
     def breaking(action: Tensor, generator: torch.Generator) -> Tensor:
         steps.append(1)
@@ -61,7 +62,7 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
             env.sim.qvel[1, 2] = 1e12
         return advance(action, generator)
 
-    monkeypatch.setattr(env.plant, "step", breaking)
+    monkeypatch.setattr(env.robots, "step", breaking)
     trial = wander_in(puppet(torch.zeros(1, 12), []), env, "prior", seconds=1.0, seed=0)
     assert trial.up_s.tolist() == pytest.approx([1.0, 10 * env.dt, 1.0])
 

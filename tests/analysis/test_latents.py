@@ -11,12 +11,12 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import modules, reading
-from npmp.envs import ImitationConfig, ImitationEnv
+from npmp import analysis, modules
+from npmp.analysis.latents import use_in
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
-from npmp.reading.latents import use_in
 from npmp.robots import Robot
+from tests.environments import imitation_env
 
 
 def test_a_dimension_that_follows_the_prior_carries_nothing(robot: Robot, motions: MotionSet) -> None:
@@ -35,19 +35,19 @@ def test_a_dimension_that_follows_the_prior_carries_nothing(robot: Robot, motion
         decode=decode, encode=encode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory,
         contract=SimpleNamespace(context_horizon=5),
     )  # fmt: skip
-    use = use_in(skill, ImitationEnv(robot, motions, n, config=ImitationConfig(num_threads=1)), steps=10, seed=0)
+    use = use_in(skill, imitation_env(robot, motions, n), steps=10, seed=0)
     assert use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3) and use.active() == 1 and use.order[0] == 1
     assert use.mean_share.tolist() == pytest.approx([0.0] * 3, abs=1e-6)  # the mean never varies
 
 
 def test_a_module_describes_itself() -> None:
     for name in modules.names():
-        figures = reading.describe(name)
-        skill = reading.open_module(name)
+        figures = analysis.describe(name)
+        skill = analysis.open_module(name)
         assert figures["parameters"]["all"] == sum(p.numel() for p in skill.parameters())
         assert figures["file"]["bytes"] == (modules.find(name) / "module.safetensors").stat().st_size
         assert sum(figures["decoder_senses"].values()) == len(skill.observation_scale.mean)
         assert figures["licences"] and figures["robot"] == skill.robot
-        assert "file" not in reading.describe(skill)
+        assert "file" not in analysis.describe(skill)
     with pytest.raises(InputError, match="no skill module 'cat'"):
-        reading.describe("cat")
+        analysis.describe("cat")

@@ -1,0 +1,101 @@
+"""Who acts through a skill module: its own imitation, its prior, latents that are given."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.envs.task_env import TaskEnv
+from npmp.nets import DecoderState, prior
+from npmp.rollout import Decision
+from npmp.skill import SkillModule
+
+
+class SkillMemory(NamedTuple):
+    """What acting through a module carries from step to step; zero at an episode's start."""
+
+    z: Tensor  # (n, d) the latent of the step before
+    decoder: DecoderState
+
+
+class Latents(NamedTuple):
+    """The note of an actor that chooses latents."""
+
+    z: Tensor  # (n, d) what the decoder was given
+    mu: Tensor  # (n, d) of the encoder, eq. 3
+    sigma: Tensor  # (n, d)
+
+
+def skill_memory(skill: SkillModule, n: int) -> SkillMemory:
+    """The memory of n fresh episodes."""
+    decoder = skill.initial_state(n)
+    return SkillMemory(decoder.hidden.new_zeros(n, skill.latent_dim), decoder)
+
+
+class TrackingActor:
+    """A module imitating the reference of an imitation environment: mean actions, and mean or sampled latents."""
+
+    def __init__(self, skill: SkillModule, generator: torch.Generator | None = None):
+        """generator: draws the latents; None: their means."""
+        self.skill, self.generator = skill, generator
+
+    def initial_memory(self, n: int) -> SkillMemory:
+        """As `Actor.initial_memory`."""
+        return skill_memory(self.skill, n)
+
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+        """As `Actor.act`; the note is `Latents`."""
+        skill = self.skill
+        mu, sigma = skill.encode(env.task.context(skill.contract.context_horizon), memory.z)
+        if self.generator is None:
+            z = skill.alpha * memory.z + mu
+        else:
+            noise = torch.randn(mu.shape, generator=self.generator, device=mu.device)
+            z = prior.sample_posterior(memory.z, mu, sigma, skill.alpha, noise)
+        action, decoder = skill.decode(z, env.observe(), memory.decoder)
+        return Decision(action, SkillMemory(z, decoder), Latents(z, mu, sigma))
+
+
+class PriorActor:
+    """A module on latents of its AR(1) prior, from its stationary distribution at every start; or on white noise."""
+
+    def __init__(self, skill: SkillModule, generator: torch.Generator, *, white: bool = False):
+        """white: N(0, I) drawn anew at every step: the prior's variance without its memory."""
+        self.skill, self.generator, self.white = skill, generator, white
+
+    def initial_memory(self, n: int) -> SkillMemory:
+        """As `Actor.initial_memory`."""
+        return skill_memory(self.skill, n)
+
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
+        z = drawn
+        if not self.white:
+            # one draw serves both: a step of the prior is alpha z + sqrt(1 - alpha^2) times a standard normal
+            step = self.skill.alpha * memory.z + prior.prior_std(self.skill.alpha) * drawn
+            z = torch.where(first.unsqueeze(-1), drawn, step)
+        action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
+        return Decision(action, SkillMemory(z, decoder))
+
+
+class LatentActor:
+    """A module on given latents, a sequence per robot, whatever happens."""
+
+    def __init__(self, skill: SkillModule, latents: Tensor):
+        """latents (T, n, d): of the first T steps; the last of them goes on."""
+        self.skill, self.latents, self._t = skill, latents, 0
+
+    def initial_memory(self, n: int) -> SkillMemory:
+        """As `Actor.initial_memory`; begins the sequence anew."""
+        self._t = 0
+        return skill_memory(self.skill, n)
+
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        z = self.latents[min(self._t, len(self.latents) - 1)]
+        self._t += 1
+        action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
+        return Decision(action, SkillMemory(z, decoder))

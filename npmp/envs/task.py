@@ -1,0 +1,154 @@
+"""What a task is: everything about an environment but the robots and the bookkeeping of episodes.
+
+A task is one file in `npmp/tasks/` and one YAML in `conf/task/`: what stands in the scene beside the robot, where episodes
+start, what is asked and how the policy sees it, and how the outcome of a control step is judged. `TaskEnv` does the rest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import mujoco
+import torch
+from torch import Tensor
+
+from npmp.envs.features import true_state
+from npmp.envs.state import RobotState
+from npmp.robots import Robot
+
+if TYPE_CHECKING:
+    from npmp.envs.task_env import TaskEnv
+
+
+class Start(NamedTuple):
+    """Where k robots begin an episode."""
+
+    qpos: Tensor  # (k, 7 + nu) of the robot
+    qvel: Tensor  # (k, 6 + nu) of the robot
+    state: RobotState  # (k, ...) the same, as the learner sees it
+    others: tuple[Tensor, Tensor] | None = (
+        None  # (k, nq), (k, nv): the whole scene; the robot's columns are overwritten
+    )
+
+
+class Judgement(NamedTuple):
+    """What one control step was worth, n robots. Who failed has not ended."""
+
+    rewards: Tensor  # (n, K) one column per objective; their sum is the reward
+    failed: Tensor  # (n,) bool: the value of what follows is zero
+    ended: Tensor  # (n,) bool: the task itself is over, a clip say; bootstrap the value of what follows
+    error: Tensor  # (n,) the task's error, in the unit that its name says
+    seen: dict[str, Tensor] = {}  # noqa: RUF012 - what figures and pictures are made of, (n, ...) by name; never written to
+
+
+class EnvStep(NamedTuple):
+    """What one control step brings; the environments are NOT reset yet, so `state` is the true successor everywhere."""
+
+    state: RobotState  # (n, ...)
+    rewards: Tensor  # (n, K) one column per objective; their sum is the reward
+    terminated: Tensor  # (n,) bool: failed; the value of what follows is zero
+    truncated: Tensor  # (n,) bool: the task or the time is over; bootstrap the value of `state`
+    error: Tensor  # (n,) the task's error
+    seen: dict[str, Tensor] = {}  # noqa: RUF012 - `Judgement.seen`
+
+
+class Trial(NamedTuple):
+    """A trial of n robots over T control steps, on the CPU; who failed was put back at a start and went on."""
+
+    seen: dict[str, Tensor]  # `Judgement.seen` of each step, (T, n, ...) by name
+    error: Tensor  # (T, n)
+    fell: Tensor  # (T, n) bool: this step ended an episode by failure
+    qpos: Tensor  # (T + 1, nq) float64, of robot 0, including the start; jumps where it fell and was put back
+    dt: float  # control period [s]
+
+
+class Task(ABC):
+    """One task of all robots of an environment. A subclass names itself, its objectives and its settings.
+
+    A step goes `judge` (which changes nothing), then `advance`; a reset `start`, then, when the robots are placed, `begin`.
+    Everything random comes from the generator that is passed in.
+    """
+
+    name: ClassVar[str]
+    config_type: ClassVar[type]  # the dataclass that conf/task/NAME.yaml fills
+    objectives: ClassVar[tuple[str, ...]] = ("reward",)  # names of the K columns of rewards
+    error_name: ClassVar[str] = "error"  # of `Judgement.error` in logs
+    observation_name: ClassVar[str] = "task"  # of `observe` where observations have names
+    inputs: ClassVar[tuple[str, ...]] = ()  # names of the columns of `observe`, where they are few
+    judged: ClassVar[tuple[str, ...]] = ()  # those of `figures` that a training run logs
+    main_figure: ClassVar[str] = ""  # that of `figures` by which policies are compared; less is better
+
+    episode_s: float | None = None  # an episode is over then; None: only when the task says so
+
+    robot: Robot
+    env: TaskEnv[Any]  # set by `bind`
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """Add what the task needs to the robot on its floor: bodies after the robot's, sensors."""
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """Join the environment, once its robots are there: make tables and state for `env.num_envs` on `env.device`."""
+        self.env = env
+
+    @abstractmethod
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """New episodes of robots ids (k,). where: what the caller of `TaskEnv.reset` settles itself, by the task's names."""
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """What is asked of robots ids (k,), which have just been placed at their start."""
+
+    @abstractmethod
+    def observe(self) -> Tensor:
+        """What the policy is told of the task now, (n, c)."""
+
+    def input_range(self) -> Sequence[tuple[float, float]]:
+        """(low, high) of each of `inputs`, by which a network scales them."""
+        return [(-1.0, 1.0)] * len(self.inputs)
+
+    def privileged(self) -> Tensor:
+        """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n, p)."""
+        env = self.env
+        return torch.cat((true_state(env.state, env.home), self.observe(), env.robots.physics), -1)
+
+    @abstractmethod
+    def judge(self) -> Judgement:
+        """The control step that has just been made. Robots whose simulation broke down (`env.robots.broken`) have failed."""
+
+    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+        """On to what the next decision is about: the next frame, a new command."""
+
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """What is known of robot i where its simulation breaks down."""
+        return {}
+
+    # --- trials: the same for every policy ---
+
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """Settle what is asked over the next `steps` control steps, whatever robots do; until `unscript`."""
+
+    def unscript(self) -> None:
+        """Ask as in training again."""
+
+    def figures(self, trial: Trial) -> dict[str, Any]:
+        """A trial in numbers; falls are counted for every task."""
+        steps, n = trial.fell.shape
+        minutes = steps * n * trial.dt / 60.0
+        return {
+            self.error_name: trial.error.mean().item(),
+            "falls": int(trial.fell.sum()),
+            "falls_per_minute": trial.fell.sum().item() / minutes,
+            "survived": (~trial.fell.any(0)).float().mean().item(),
+            "seconds": steps * trial.dt,
+            "robots": n,
+        }
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything of the task that the next step depends on."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken, to the bit. Raises ValueError where it does not fit."""

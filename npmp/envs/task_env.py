@@ -1,0 +1,178 @@
+"""The environment of every task: robots, episodes, their ends, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
+from npmp.envs.state import RobotState
+from npmp.envs.task import EnvStep, Task
+from npmp.envs.threads import serial_if_small
+from npmp.sim import Simulator, flat_scene
+
+T = TypeVar("T", bound=Task)
+
+
+class TaskEnv(Generic[T]):
+    """Many robots, each at its own moment of its own episode of one task.
+
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action. The
+    caller resets finished robots: `step`, look at the result, then `reset(done)`. After a step `state`, and what the task
+    observes, are what the next decision sees.
+
+    The same seed gives the same bits with sim="batch" on the CPU only.
+    """
+
+    def __init__(
+        self,
+        task: T,
+        num_envs: int,
+        *,
+        robots: RobotBatchConfig | None = None,
+        seed: int = 0,
+        num_threads: int = 0,
+        sim: str = "batch",
+        device: torch.device | str = "cpu",
+    ):
+        """Build the simulations, each reset; where episodes end by time, at random moments of them, so that they do not end
+        together.
+
+        Args:
+          robots: what stands between action and observation; by default ideal robots.
+          num_threads: of the physics; 0: all cores. No result depends on it.
+          sim: "batch" or "warp" (`npmp.sim.make_simulator`).
+          device: where all tensors are, those that go in included.
+
+        Raises: InputError for less than one robot, and as the task and the simulator do.
+        """
+        if num_envs < 1:
+            raise InputError(f"num_envs must be at least 1, got {num_envs}")
+        if num_threads < 0:
+            raise InputError(f"num_threads must be at least 0, got {num_threads}")
+        self.task, self.robot = task, task.robot
+        self.robots = RobotBatch(
+            task.robot,
+            flat_scene(task.robot, task.add_to_scene),
+            num_envs,
+            robots or RobotBatchConfig(),
+            num_threads=num_threads,
+            sim=sim,
+            device=device,
+        )
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.age = torch.zeros(
+            num_envs, dtype=torch.long, device=self.device
+        )  # control steps since the episode's start
+        self._episode_steps = None if task.episode_s is None else max(1, round(task.episode_s / self.dt))
+        task.bind(self)
+        self.reset()
+        if self._episode_steps is not None:
+            self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator, device=self.device)
+
+    @property
+    def sim(self) -> Simulator:
+        """The simulations."""
+        return self.robots.sim
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return self.robots.device
+
+    @property
+    def state(self) -> RobotState:
+        """The exact state of all robots."""
+        return self.robots.state
+
+    @property
+    def home(self) -> Tensor:
+        """Joint angles of the home pose (nu,) [rad]."""
+        return self.robots.home
+
+    @property
+    def dt(self) -> float:
+        """Control period [s]."""
+        return self.robots.dt
+
+    @property
+    def num_envs(self) -> int:
+        """Robots simulated at once."""
+        return self.robots.num_envs
+
+    @property
+    def num_actions(self) -> int:
+        """Joints driven."""
+        return len(self.home)
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Names of the columns of the rewards."""
+        return self.task.objectives
+
+    def observe(self) -> Tensor:
+        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay
+        anew."""
+        return self.robots.observe(self.generator)
+
+    def fallen(self, state: RobotState) -> Tensor:
+        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
+        low = state.root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
+        return low | (state.root_rot[..., 2, 2] < 0.5)
+
+    @serial_if_small()
+    def reset(self, mask: Tensor | None = None, **where: Tensor) -> RobotState:
+        """Start new episodes.
+
+        Args:
+          mask: (n,) bool, which robots; all by default.
+          where: what is settled about the starts of the k robots of the mask, by the task's names; drawn otherwise.
+
+        Returns: the state of all robots.
+        """
+        ids = torch.arange(self.num_envs, device=self.device) if mask is None else torch.nonzero(mask).squeeze(-1)
+        if len(ids) == 0:
+            return self.state
+        start = self.task.start(ids, self.generator, **where)
+        self.robots.place(ids, start, self.generator)
+        self.task.begin(ids, self.generator)
+        self.age = self.age.index_fill(0, ids, 0)
+        return self.state
+
+    @serial_if_small()
+    def step(self, action: Tensor) -> EnvStep:
+        """One control step. action (n, nu): joint targets minus home pose [rad]."""
+        self.robots.step(action, self.generator)
+        self.robots.note_broken(self.task.whereabouts)
+        judgement = self.task.judge()
+        self.age = self.age + 1
+        truncated = judgement.ended
+        if self._episode_steps is not None:
+            truncated = truncated | (self.age >= self._episode_steps)
+        self.task.advance(judgement, self.generator)
+        failed = judgement.failed
+        return EnvStep(self.state, judgement.rewards, failed, truncated & ~failed, judgement.error, judgement.seen)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on, for checkpoints."""
+        return {
+            **{f"robots.{k}": v for k, v in self.robots.state_dict().items()},
+            **{f"task.{k}": v for k, v in self.task.state_dict().items()},
+            "age": self.age,
+            "rng": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken, to the bit.
+
+        Raises: ValueError where it was taken of another task or another number of robots.
+        """
+        if state["age"].shape != self.age.shape:
+            raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
+        for part, prefix in ((self.task, "task."), (self.robots, "robots.")):
+            part.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        self.age = state["age"].to(self.device, copy=True)
+        self.generator.set_state(state["rng"])

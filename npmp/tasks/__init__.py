@@ -1,0 +1,95 @@
+"""Tasks, one file each, and the environments of them by name.
+
+A new task is a file here with its entry in `TASKS`, and `conf/task/NAME.yaml`: docs/your_own_task.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.store import MotionSet
+from npmp import robots
+from npmp.envs.motions import load_motions
+from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.envs.task import Task
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
+from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
+
+__all__ = ["TASKS", "Imitation", "ImitationConfig", "ImitationEnv", "Walk", "WalkConfig", "WalkEnv", "find", "make"]
+
+TASKS: tuple[type[Task], ...] = (Imitation, Walk)
+
+
+def find(name: str) -> type[Task]:
+    """The task of a name. Raises InputError for none, naming those there are."""
+    for task in TASKS:
+        if task.name == name:
+            return task
+    raise unknown("task", name, (task.name for task in TASKS))
+
+
+def make(
+    task: str | type[Task],
+    *,
+    robot: str | Robot,
+    data: str | Path | MotionSet | None = None,
+    num_envs: int = 256,
+    robots_config: RobotBatchConfig | None = None,
+    seed: int = 0,
+    num_threads: int = 0,
+    sim: str = "batch",
+    device: str = "cpu",
+    **options: Any,
+) -> TaskEnv[Any]:
+    """An environment by its task's name.
+
+    Args:
+      task: "imitation" (needs `data`), "walk" (`data` gives start poses), or a class of your own.
+      robot: a robot or its name.
+      data: a motion dataset, or the path of its HDF5 file.
+      num_envs: robots simulated at once.
+      robots_config: what stands between action and observation; by default ideal robots.
+      device: where all tensors are, e.g. "cpu" or "cuda".
+      sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on the device.
+      options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
+
+    Raises: InputError for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
+    """
+    kind: Any = find(task) if isinstance(task, str) else task
+    _check_device(str(device))
+    if not isinstance(robot, Robot):
+        robot = robots.load(robot)
+    known = [f.name for f in fields(kind.config_type)]
+    if wrong := sorted(set(options) - set(known)):
+        raise InputError(f"task '{kind.name}' has no option '{wrong[0]}'; there are: {', '.join(known)}")
+    motions = data if data is None or isinstance(data, MotionSet) else load_motions(data, robot)
+    try:
+        config = kind.config_type(**options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"task '{kind.name}': {error}") from error
+    return TaskEnv(
+        kind(robot, config, motions),
+        num_envs,
+        robots=robots_config,
+        seed=seed,
+        num_threads=num_threads,
+        sim=sim,
+        device=device,
+    )
+
+
+def _check_device(device: str) -> None:
+    try:
+        asked = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"no device '{device}'; there are: cpu, cuda, cuda:N") from None
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked.type == "cuda" and (asked.index or 0) >= found:
+        raise InputError(f"device={device}: torch sees {found or 'no'} CUDA devices here; use device='cpu'")

@@ -1,0 +1,202 @@
+"""Imitation of reference motions (robot-NPMP): many robots, each tracking its own stretch of its own clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp import geometry, ranges
+from npmp.envs.features import ReferenceFeatures, encoder_context
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.reference import Reference
+from npmp.envs.robot_batch import HOLDS
+from npmp.envs.sampling import StartSampler
+from npmp.envs.task import Judgement, Start, Task
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.tasks import rewards as rew
+
+
+@dataclass(frozen=True)
+class ImitationConfig:
+    """The imitation task's settings. Raises ValueError for values out of range."""
+
+    future_frames: int = 5  # of the reference that the policy sees [P]
+    hold: str = "first_order"  # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    start_tail: int = 10  # frames at a clip's end where no episode starts
+    uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
+    grace_s: float = 0.5  # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
+    reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "future_frames")
+        ranges.not_negative(self, "start_tail", "grace_s")
+        ranges.share(self, "uniform_starts")
+        if self.hold not in HOLDS:
+            raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
+
+
+class Imitation(Task):
+    """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
+
+    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when it falls, and has no end
+    of clip. One that was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
+
+    A start is settled by `clip` and `frame` (k,): clip index and global frame.
+    """
+
+    name = "imitation"
+    config_type = ImitationConfig
+    objectives = rew.REWARD_TERMS
+    error_name = "error"
+    observation_name = "context"
+
+    def __init__(self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None):
+        """motions: what is tracked.
+
+        Raises: InputError for none, for an empty dataset and one at another rate than the robot's control rate.
+        """
+        if motions is None:
+            raise InputError("task 'imitation' needs data: the motion dataset to imitate")
+        self.robot, self.config, self._motions = robot, config or ImitationConfig(), motions
+        self.reference = Reference(robot, motions)
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Task.bind`."""
+        super().bind(env)
+        device, motions = env.device, self._motions.motions
+        if device.type != "cpu":
+            self.reference = Reference(self.robot, self._motions, device)
+        self.kinematics = Kinematics(self.robot.model()).to(device)
+        self.sampler = StartSampler(
+            self.reference, tail=self.config.start_tail, uniform_share=self.config.uniform_starts
+        )
+        self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions])).to(device)
+        bodies = self.robot.body_names
+        self._appendages = torch.tensor([bodies.index(b) for b in self.robot.foot_bodies], device=device)
+        self._features: dict[int, ReferenceFeatures] = {}
+        self._grace_steps = round(self.config.grace_s / env.dt)
+        n = env.num_envs
+        self.clip, self.frame, self.last_frame = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(3))
+        self.free = torch.zeros(n, dtype=torch.bool, device=device)  # who tracks nothing
+        self.grace = torch.zeros(n, dtype=torch.long, device=device)  # control steps left
+
+    # --- episodes ---
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames drawn by the sampler."""
+        clip, frame = (where["clip"], where["frame"]) if where else self.sampler.sample(len(ids), generator)
+        self._track(ids, clip, frame)
+        self.free[ids], self.grace[ids] = False, 0
+        target = self.reference.at(frame)
+        state = self.reference.tracked(target)
+        return Start(self._qpos[frame], torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1), state)
+
+    def _track(self, ids: Tensor, clip: Tensor, frame: Tensor) -> None:
+        self.clip[ids], self.frame[ids] = clip, frame
+        self.last_frame[ids] = self.reference.last_frame(clip)
+
+    def rejoin(self, mask: Tensor) -> None:
+        """Let robots track from another random frame on, in the posture they are in.
+
+        They are moved and turned in the horizontal plane onto the new frame, which flat-ground physics does not notice.
+        Tracking from a posture that is not the reference's is how recovery is learned (ControlVAE switches targets
+        likewise). mask (n,) bool.
+        """
+        ids = torch.nonzero(mask).squeeze(-1)
+        if len(ids) == 0:
+            return
+        clip, frame = self.sampler.sample(len(ids), self.env.generator)
+        self._track(ids, clip, frame)
+        self.grace[ids] = self._grace_steps
+        target, state = self.reference.at(frame), self.env.state
+        turn = geometry.yaw_matrix(geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids]))
+        self.env.robots.carry(ids, target.root_pos[:, :2], turn)
+
+    # --- observation ---
+
+    def features(self, horizon: int) -> ReferenceFeatures:
+        """The reference relative to the robot, so many frames ahead."""
+        if horizon not in self._features:
+            self._features[horizon] = ReferenceFeatures(self.robot, self.reference, horizon)
+        return self._features[horizon]
+
+    def context(self, horizon: int) -> Tensor:
+        """What an encoder sees that looks so many frames ahead, (n, c)."""
+        env = self.env
+        return encoder_context(self.features(horizon), env.state, self.frame, self.last_frame, env.home)
+
+    def observe(self) -> Tensor:
+        """The encoder's context, (n, c)."""
+        return self.context(self.config.future_frames)
+
+    # --- judgement ---
+
+    def judge(self) -> Judgement:
+        """Eq. 2 and 9 against the frame that should have been reached."""
+        env, c, state = self.env, self.config.reward, self.env.state
+        frame = torch.minimum(self.frame + 1, self.last_frame)
+        reference = self.reference.at(frame)
+        poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+        error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
+        terms = rew.rewards(state, poses, reference, error, self._appendages, c)
+        # a diverged simulation is a failure, not a crash; the simulator takes controls that are not finite for zero
+        finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
+        lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
+        return Judgement(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
+
+    @property
+    def _lenient(self) -> Tensor:
+        """Who fails by falling only, (n,) bool."""
+        return self.free | (self.grace > 0)
+
+    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+        """The next frame. Failures of those who track are counted, by which starts are drawn."""
+        self.frame = torch.minimum(self.frame + 1, self.last_frame)
+        tracking = ~self._lenient
+        self.sampler.record(self.frame[tracking], judgement.failed[tracking])
+        self.grace = (self.grace - 1).clamp(min=0)
+
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """The clip that robot i tracks, and the frame of it before the step."""
+        clip = int(self.clip[i])
+        return {"clip": self.reference.names[clip], "frame": int(self.frame[i] - self.reference.start[clip])}
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As `Task.state_dict`."""
+        return {
+            "clip": self.clip,
+            "frame": self.frame,
+            "free": self.free,
+            "grace": self.grace,
+            "clip_lengths": self.reference.length,
+            **{f"sampler.{k}": v for k, v in self.sampler.state_dict().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """As `Task.load_state_dict`.
+
+        Raises: ValueError where it was taken with other clips, or holds frames that there are not.
+        """
+        if state["clip_lengths"].tolist() != self.reference.length.tolist():
+            raise ValueError("other clips, or the same in another order")
+        device = self.env.device
+        clip, frame, free, grace = (state[name].to(device, copy=True) for name in ("clip", "frame", "free", "grace"))
+        if not ((clip >= 0) & (clip < len(self.reference.length))).all():
+            raise ValueError("a clip that there is not")
+        first, last = self.reference.start[clip], self.reference.last_frame(clip)
+        if not ((first <= frame) & (frame <= last)).all():
+            raise ValueError("a frame outside its clip")
+        self.clip, self.frame, self.last_frame, self.free, self.grace = clip, frame, last, free, grace
+        self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})
+
+
+ImitationEnv = TaskEnv[Imitation]

@@ -1,0 +1,44 @@
+"""Environments as tests want them: small, on one thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mocap_data.store import MotionSet
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.robots import Robot
+from npmp.tasks import Imitation, ImitationConfig, ImitationEnv, Walk, WalkConfig, WalkEnv
+
+
+def imitation_env(
+    robot: Robot,
+    motions: MotionSet,
+    n: int,
+    *,
+    robots: RobotBatchConfig | None = None,
+    seed: int = 0,
+    num_threads: int = 1,
+    sim: str = "batch",
+    device: Any = "cpu",
+    **settings: Any,
+) -> ImitationEnv:
+    """settings: of `ImitationConfig`."""
+    task = Imitation(robot, ImitationConfig(**settings), motions)
+    return TaskEnv(task, n, robots=robots, seed=seed, num_threads=num_threads, sim=sim, device=device)
+
+
+def walk_env(
+    robot: Robot,
+    n: int,
+    *,
+    motions: MotionSet | None = None,
+    robots: RobotBatchConfig | None = None,
+    seed: int = 0,
+    device: Any = "cpu",
+    config: WalkConfig | None = None,
+    **settings: Any,
+) -> WalkEnv:
+    """settings: of `WalkConfig`, where no config is given. Commands are modest ones, also where there are motions."""
+    if config is None:
+        config = WalkConfig(**{"command_range": ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), **settings})
+    return TaskEnv(Walk(robot, config, motions), n, robots=robots, seed=seed, num_threads=1, device=device)
