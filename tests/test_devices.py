@@ -33,7 +33,6 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
 from npmp.tasks import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
-from npmp.tasks.walk import COMMAND_NAMES
 from npmp.tracking import track
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 from tests.environments import imitation_env, walk_env
@@ -217,9 +216,7 @@ def published(robot: Robot, motions: MotionSet, device: torch.device) -> MOVMPOT
 def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> VMPOTrainer:
     env = walk_env(robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04)
     torch.manual_seed(0)  # of the policy's weights
-    policy = HighLevelPolicy.for_skill(
-        skill, task="walk", command=COMMAND_NAMES, command_range=env.task.input_range(), net=HighLevelConfig(16, 16, 16)
-    )
+    policy = HighLevelPolicy.for_task(skill, env.task, net=HighLevelConfig(16, 16, 16))
     return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
 
 

@@ -6,6 +6,7 @@ code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp import artifact
 from npmp.envs.features import Normalizer
+from npmp.envs.task import Task
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
@@ -87,40 +89,38 @@ class HighLevelPolicy(nn.Module):
         self.command_scale = Normalizer(len(contract.command))
 
     @staticmethod
-    def for_skill(
+    def for_task(
         skill: SkillModule,
+        task: Task,
         *,
-        task: str,
-        command: tuple[str, ...],
-        command_range: tuple[tuple[float, float], ...],
         net: HighLevelConfig | None = None,
         module: str = "",
         bound: list[float] | None = None,
     ) -> HighLevelPolicy:
-        """An untrained policy over a module's latents, with the module's own input scales.
+        """An untrained policy of a task over a module's latents, with the module's own input scales.
 
         Args:
           module: `module_sha256` of the module's folder.
           bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in
             imitation.
         """
-        net = net or HighLevelConfig()
+        net, ranges = net or HighLevelConfig(), task.input_range()
         policy = HighLevelPolicy(
             PolicyContract(
                 robot=skill.robot,
-                task=task,
+                task=task.name,
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
                 alpha=skill.alpha,
                 observation=[list(entry) for entry in skill.contract.observation],
-                command=list(command),
-                command_range=[list(pair) for pair in command_range],
+                command=list(task.inputs),
+                command_range=[list(pair) for pair in ranges],
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
             )
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
-        center, half = command_scales(command_range)
+        center, half = command_scales(ranges)
         policy.command_scale.mean.copy_(center)
         policy.command_scale.std.copy_(half)
         return policy
@@ -208,7 +208,7 @@ class HighLevelPolicy(nn.Module):
             )
 
 
-def command_scales(command_range: tuple[tuple[float, float], ...]) -> tuple[Tensor, Tensor]:
+def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
     """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width below 0.1."""
     bounds = torch.tensor(command_range)
     return bounds.mean(-1), (0.5 * (bounds[:, 1] - bounds[:, 0])).clamp(min=0.1)

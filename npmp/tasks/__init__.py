@@ -1,10 +1,12 @@
 """Tasks, one file each, and the environments of them by name.
 
-A new task is a file here with its entry in `TASKS`, and `conf/task/NAME.yaml`: docs/your_own_task.md.
+A new task is a file here and `conf/task/NAME.yaml`: docs/your_own_task.md.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,12 @@ from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 
 __all__ = ["TASKS", "Imitation", "ImitationConfig", "ImitationEnv", "Walk", "WalkConfig", "WalkEnv", "find", "make"]
 
-TASKS: tuple[type[Task], ...] = (Imitation, Walk)
+TASKS: tuple[type[Task], ...] = tuple(
+    kind
+    for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__))
+    for kind in vars(importlib.import_module(f"{__name__}.{module}")).values()
+    if isinstance(kind, type) and issubclass(kind, Task) and kind.__module__ == f"{__name__}.{module}"
+)
 
 
 def find(name: str) -> type[Task]:

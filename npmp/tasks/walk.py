@@ -10,18 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import mujoco
-import numpy as np
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
-from npmp.envs.reference import Reference
-from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.starts import Starts
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Judgement, Start, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
@@ -175,14 +174,6 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
     return (low[0], high[0]), (low[1], high[1]), (low[2], high[2])
 
 
-class _Starts(NamedTuple):
-    """Moments an episode may start from; row 0 is the home pose at rest."""
-
-    qpos: Tensor  # (S, nq) float64
-    qvel: Tensor  # (S, nv)
-    state: Tensor  # (S, ...) packed RobotState
-
-
 class Walk(Task):
     """Robots on flat ground, each asked to move at a velocity.
 
@@ -215,7 +206,7 @@ class Walk(Task):
             config = replace(config, command_range=found)
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
         self._bounds: CommandRange = config.range
-        self._table = _start_table(robot, motions)
+        self.starts = Starts(robot, motions, share=config.reference_starts)
         self._script: Tensor | None = None  # (T, n, 3)
         self._scripted = 0
 
@@ -226,7 +217,7 @@ class Walk(Task):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
-        self._starts = _Starts(*(values.to(env.device) for values in self._table))
+        self.starts = self.starts.to(env.device)
         self._command_steps = max(1, round(self.config.command_period_s / env.dt))
         self.command = torch.zeros(env.num_envs, 3, device=env.device)
         self.command_left = torch.zeros(
@@ -238,13 +229,7 @@ class Walk(Task):
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """From the home pose or on the reference, feet on the floor."""
-        device, starts = self.env.device, self._starts
-        row = torch.zeros_like(ids)
-        if len(starts.qpos) > 1:
-            drawn = torch.randint(1, len(starts.qpos), (len(ids),), generator=generator, device=device)
-            on_reference = torch.rand(len(ids), generator=generator, device=device) < self.config.reference_starts
-            row = torch.where(on_reference, drawn, row)
-        return Start(starts.qpos[row], starts.qvel[row], RobotState.unpack(starts.state[row]))
+        return self.starts.draw(len(ids), generator)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """New commands."""
@@ -348,36 +333,6 @@ class Walk(Task):
 
 
 WalkEnv = TaskEnv[Walk]
-
-
-def _start_table(robot: Robot, motions: MotionSet | None) -> _Starts:
-    """The home pose at rest, then every frame of the motions set down so that its lowest foot touches the floor."""
-    qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
-    pos, rot, joints = pose_from_qpos(qpos)
-    still, gravity = torch.zeros_like(pos), torch.zeros_like(pos)
-    gravity[:, 2] = GRAVITY
-    home = RobotState(pos, rot, joints, still, still, torch.zeros_like(joints), geometry.to_local(rot, gravity), joints)
-    qvel = torch.zeros(1, 6 + joints.shape[-1], dtype=torch.float64)
-    if motions is None:
-        return _Starts(qpos, qvel, home.pack())
-    reference = Reference(robot, motions)
-    frames = torch.arange(reference.num_frames)
-    state, poses = reference.state(frames), reference.bodies(frames)
-    feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)  # (feet, points, 3): a sole has several
-    rotation = poses.rotation[:, feet].unsqueeze(2).expand(-1, -1, points.shape[1], 3, 3)
-    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(
-        rotation, points.expand(len(frames), *points.shape)
-    )
-    height = centers[..., 2].amin((-1, -2)) - robot.foot_radius
-    lowered = state.root_pos.clone()
-    lowered[:, :2] = 0.0
-    lowered[:, 2] -= height
-    state = state._replace(root_pos=lowered)
-    table = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).clone()
-    table[:, :3] = lowered.double()
-    moving = torch.cat((reference.frames.root_vel_w, state.root_ang, state.joint_vel), -1)
-    return _Starts(torch.cat((qpos, table)), torch.cat((qvel, moving.double())), torch.cat((home.pack(), state.pack())))
 
 
 def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:

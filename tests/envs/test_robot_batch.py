@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import mujoco
 import pytest
 import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry
+from npmp.envs import TaskEnv
 from npmp.envs.features import proprioception
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
-from npmp.tasks import ImitationEnv, WalkEnv
+from npmp.tasks import ImitationEnv, Walk, WalkEnv
 from tests.environments import imitation_env, walk_env
 
 DT = 0.02
@@ -160,3 +162,27 @@ def test_settings_out_of_range_are_named() -> None:
         dataclasses.replace(FULL.sensors, gyro_noise=(0.1, 0.1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="force"):
         PushConfig(force=-1.0)
+
+
+class Ball(Walk):
+    """Walking, with a ball in the scene whose columns come after the robot's, and a door's hinge before them."""
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        super().add_to_scene(spec)
+        ball = spec.worldbody.add_body(name="ball", pos=[2.0, 0.0, 0.117])
+        ball.add_joint(name="ball", type=mujoco.mjtJoint.mjJNT_FREE)
+        ball.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.117, 0, 0], mass=0.45)
+
+
+def test_robots_columns_are_found_by_name(robot: Robot) -> None:
+    """A ball beside the robot changes nothing about the robot, and lies where the scene has it after a reset."""
+    plain = walk_env(robot, 3, seed=2)
+    with_ball = TaskEnv(Ball(robot, plain.task.config), 3, seed=2, num_threads=1)
+    assert with_ball.sim.qpos.shape == (3, 26) and with_ball.robots.qpos.shape == (3, 19)
+    for t in range(10):
+        action = 0.2 * torch.sin(torch.arange(36.0) + t).view(3, 12)
+        seen = [env.step(action).state.pack() for env in (plain, with_ball)]
+        torch.testing.assert_close(*seen, atol=1e-4, rtol=1e-4)  # one solver for both bodies: other rounding
+    with_ball.sim.qpos[:, 19] = 5.0
+    with_ball.reset(torch.tensor([True, False, True]))
+    assert with_ball.sim.qpos[:, 19].tolist() == [2.0, 5.0, 2.0]

@@ -15,7 +15,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
-from npmp.tasks.walk import COMMAND_NAMES, WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 
@@ -55,13 +55,7 @@ def motions(robot: Robot) -> MotionSet:
 
 
 @pytest.fixture
-def policy(skill: SkillModule, walking: WalkConfig) -> HighLevelPolicy:
+def policy(robot: Robot, skill: SkillModule, walking: WalkConfig) -> HighLevelPolicy:
     torch.manual_seed(1)
-    return HighLevelPolicy.for_skill(
-        skill,
-        task="walk",
-        command=COMMAND_NAMES,
-        command_range=walking.command_range,
-        net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8),
-        module="0" * 64,
-    )
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+    return HighLevelPolicy.for_task(skill, Walk(robot, walking), net=net, module="0" * 64)

@@ -224,6 +224,27 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     torch.testing.assert_close(mine.root_pos[:, 2], theirs.root_pos[:, 2], atol=1e-3, rtol=0)
 
 
+def test_who_is_sent_elsewhere_has_time_to_get_there(robot: Robot, motions: MotionSet) -> None:
+    """Half a second in which only a fall is a failure, and nothing is counted; then the corridor holds again."""
+    env = make(robot, motions, 2, uniform_starts=1.0, reward=RewardConfig(termination_threshold=1e-6))
+    env.task.rejoin(torch.tensor([True, False]))
+    env.task.frame[:], env.task.last_frame[:] = 110, 249
+    assert env.task.grace.tolist() == [25, 0]
+    visits = env.task.sampler.state_dict()["visits"].sum()
+    assert env.step(follow(env)).terminated.tolist() == [False, True]
+    assert env.task.sampler.state_dict()["visits"].sum() == pytest.approx(float(visits) + 1, abs=1e-3)
+    for _ in range(24):
+        assert not env.step(follow(env)).terminated[0]
+    assert env.task.grace.tolist() == [0, 0]
+    assert env.step(follow(env)).terminated[0]
+    env.task.rejoin(torch.tensor([True, False]))
+    env.task.frame[:], env.task.last_frame[:] = 110, 249
+    env.sim.qpos[0, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
+    assert env.step(follow(env)).terminated[0]
+    env.reset(torch.tensor([True, False]))
+    assert env.task.grace[0] == 0
+
+
 # --- repeatability ---
 
 

@@ -25,6 +25,7 @@ from npmp.tasks.walk import (
     command_range_from_motions,
     command_schedule,
     draw_command,
+    filtered,
     heading_velocity,
     tilted,
     velocity_error,
@@ -218,6 +219,19 @@ def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots
     torch.testing.assert_close(step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5))
     assert (env.task.command != before).any(-1).tolist() == [True, False]
     assert env.task.command_left.tolist() == [150, 4]
+
+
+def test_the_filter_by_hand(robot: robots.Robot) -> None:
+    """c = 0.75: v <- 3/4 v + 1/4 v_new; an episode begins with the velocity it starts at."""
+    assert filtered(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0.0, 4.0, 2.0]), 0.75).tolist() == [0.75, 1.0, 2.0]
+    env = walk_env(robot, 2, velocity_filter=0.75)
+    expected = heading_velocity(env.state)
+    for _ in range(3):
+        step = env.step(0.3 * torch.ones(2, 12))
+        expected = 0.75 * expected + 0.25 * heading_velocity(step.state)
+        torch.testing.assert_close(env.task.velocity, expected)
+    with pytest.raises(ValueError, match="velocity_filter"):
+        WalkConfig(velocity_filter=1.0)
 
 
 def test_episodes_do_not_end_together(robot: robots.Robot) -> None:

@@ -1,0 +1,74 @@
+"""Where tasks without a reference start: at rest in the home pose, or as the recordings move."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp import geometry
+from npmp.envs.reference import Reference
+from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.task import Start
+from npmp.robots import Robot
+
+
+class Starts:
+    """The home pose at rest and, where there are motions, their frames, each with its lowest foot on the floor."""
+
+    def __init__(self, robot: Robot, motions: MotionSet | None = None, *, share: float = 0.5):
+        """share: of starts on the motions, where there are some.
+
+        Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
+        """
+        self.share = share
+        self._qpos, self._qvel, self._state = _table(robot, motions)
+
+    def to(self, device: torch.device) -> Starts:
+        """The same on a device."""
+        moved = copy.copy(self)
+        moved._qpos, moved._qvel, moved._state = (part.to(device) for part in (self._qpos, self._qvel, self._state))
+        return moved
+
+    def draw(self, n: int, generator: torch.Generator) -> Start:
+        """Starts of n robots."""
+        device = self._state.device
+        row = torch.zeros(n, dtype=torch.long, device=device)
+        if len(self._qpos) > 1:
+            drawn = torch.randint(1, len(self._qpos), (n,), generator=generator, device=device)
+            on_reference = torch.rand(n, generator=generator, device=device) < self.share
+            row = torch.where(on_reference, drawn, row)
+        return Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
+
+
+def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel (S, nv), packed states."""
+    qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
+    pos, rot, joints = pose_from_qpos(qpos)
+    still, gravity = torch.zeros_like(pos), torch.zeros_like(pos)
+    gravity[:, 2] = GRAVITY
+    home = RobotState(pos, rot, joints, still, still, torch.zeros_like(joints), geometry.to_local(rot, gravity), joints)
+    qvel = torch.zeros(1, 6 + joints.shape[-1], dtype=torch.float64)
+    if motions is None:
+        return qpos, qvel, home.pack()
+    reference = Reference(robot, motions)
+    frames = torch.arange(reference.num_frames)
+    state, poses = reference.state(frames), reference.bodies(frames)
+    feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
+    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)  # (feet, points, 3): a sole has several
+    rotation = poses.rotation[:, feet].unsqueeze(2).expand(-1, -1, points.shape[1], 3, 3)
+    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(
+        rotation, points.expand(len(frames), *points.shape)
+    )
+    height = centers[..., 2].amin((-1, -2)) - robot.foot_radius
+    lowered = state.root_pos.clone()
+    lowered[:, :2] = 0.0
+    lowered[:, 2] -= height
+    state = state._replace(root_pos=lowered)
+    table = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).clone()
+    table[:, :3] = lowered.double()
+    moving = torch.cat((reference.frames.root_vel_w, state.root_ang, state.joint_vel), -1)
+    return torch.cat((qpos, table)), torch.cat((qvel, moving.double())), torch.cat((home.pack(), state.pack()))
