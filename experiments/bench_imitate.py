@@ -22,16 +22,17 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from experiments import imitate
 from experiments.bench import finished, synthetic_motions
 from experiments.common import Run, compose, console, cpus
-from experiments.plant import place_of, plant_of
-from experiments.typed import build
+from experiments.imitate import settings_of
+from experiments.plant import place_of
 from mocap_data import MotionSet
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, load_motions
+from npmp.envs import ImitationEnv, load_motions
 from npmp.robots import Robot
 from npmp.sim import Simulator
+from npmp.training.imitation import make_trainer
+from npmp.world_model.trainer import WorldModelTrainer
 
 # the trainers' methods whose time is shown, and as what
 SECTIONS = {"_act": "sampler", "collect": "sampler", "fit": "model_fit", "improve_policy": "imagination"}
@@ -110,13 +111,12 @@ def measure(
     place: `sim` and `device` of the environment.
     """
     torch.set_num_threads(setting.torch_threads)
-    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
-    plant = plant_of(config.randomization, config.task.hold)
-    env_config = build(ImitationConfig, {**task, "num_threads": setting.threads, "plant": plant}, at="task")
-    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=seed, config=env_config, **place)
+    imitation = settings_of(config, threads=setting.threads, place=place)
+    env = ImitationEnv(robot, motions, imitation.num_envs, seed=seed, config=imitation.task, **place)
     sim, device = env.sim, env.device
-    trainer, schedule = imitate.make_trainer(config, env, seed)
-    trainer.warm_up()
+    trainer, schedule = make_trainer(imitation, env, seed)
+    if isinstance(trainer, WorldModelTrainer):
+        trainer.warm_up()
     begin = finished(device)
     for _ in range(2):
         trainer.iteration(0.0)

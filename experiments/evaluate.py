@@ -15,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
 from experiments.common import Run, at_least, console, one_of, verb
-from experiments.imitate import Judge
 from experiments.plant import hold_of, place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
@@ -30,6 +29,7 @@ from npmp.reuse import HighLevelPolicy, evaluate_walking
 from npmp.robots import Robot
 from npmp.rollout import track
 from npmp.skill import SkillModule
+from npmp.training.imitation import TrackingTrial
 from retarget.weights import speeds
 
 
@@ -106,7 +106,9 @@ def evaluate(
                 ("reference_foot_height", heights),
             ):
                 group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
-    judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads, sim=sim, device=device)
+    trial = TrackingTrial(
+        robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads, sim=sim, device=device
+    )
     return {
         "robot": robot.name,
         "sim": sim,
@@ -119,7 +121,7 @@ def evaluate(
             **over_clips(clips, np.mean),
         },
         "median": over_clips(clips, np.median),
-        "random_starts": {"starts": starts, **judge(skill)},
+        "random_starts": {"starts": starts, **trial(skill)},
     }
 
 

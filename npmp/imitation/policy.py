@@ -14,15 +14,7 @@ from npmp.nets import prior
 from npmp.nets.high_level import HighLevelCritic
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
-
-
-def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
-    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress /
-    ramp))^power).
-
-    robot-NPMP's course: slow at first, steep at the end of the ramp (a share of the run).
-    """
-    return beta * (1.0 - (1.0 - min(1.0, progress / ramp)) ** power)
+from npmp.training.schedules import prior_weight as prior_weight
 
 
 class ImitationPolicyInput(NamedTuple):
