@@ -56,20 +56,18 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
     states, by the same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of
     both alternate, so that a busy machine slows both alike, and totals are compared.
     """
-    from experiments.plant import place_of, plant_of
-    from npmp import envs, robots
+    from experiments.backend import backend_of, robots_config_of
+    from npmp import robots, tasks
 
-    place = place_of(config, run)
+    place = backend_of(config, run)
     robot = robots.load(config.robot.name)
-    plant = plant_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task.hold)
+    like = robots_config_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task.hold)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
-        env = envs.make(
-            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, plant=plant,
+        env = tasks.make(
+            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, robots_config=like,
             num_threads=run.threads, **place,
         )  # fmt: skip
-    if not isinstance(env, envs.ImitationEnv):
-        raise TypeError(f"the imitation environment is expected, not {type(env).__name__}")
     raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz, run.threads)
     block, seconds = 16, {"env": 0.0, "raw": 0.0}
     steps = resets = 0
@@ -78,10 +76,10 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         spent = {"env": 0.0, "raw": 0.0}
         noted = []
         for _ in range(block):
-            action = env.reference.at(env.frame).joint_pos - env.home
-            # as `Plant.step` asks for it; nobody changes a setpoint in place
-            previous = env.state.setpoint if plant.hold == "first_order" else None
-            asked = (env.sim.snapshot(), env.plant.setpoint(action), previous)
+            action = env.task.reference.at(env.task.frame).joint_pos - env.home
+            # as `RobotBatch.step` asks for it; nobody changes a setpoint in place
+            previous = env.state.setpoint if like.hold == "first_order" else None
+            asked = (env.sim.snapshot(), env.robots.setpoint(action), previous)
             begin = finished(env.device)
             env.observe()
             step = env.step(action)

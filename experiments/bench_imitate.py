@@ -22,16 +22,18 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from experiments import imitate
+from experiments.backend import backend_of
 from experiments.bench import finished, synthetic_motions
 from experiments.common import Run, compose, console, cpus
-from experiments.plant import place_of, plant_of
-from experiments.typed import build
+from experiments.imitate import settings_of
 from mocap_data import MotionSet
 from npmp import robots
-from npmp.envs import ImitationConfig, ImitationEnv, load_motions
+from npmp.envs import TaskEnv, load_motions
 from npmp.robots import Robot
 from npmp.sim import Simulator
+from npmp.tasks import Imitation
+from npmp.training.imitation import make_trainer
+from npmp.world_model.trainer import WorldModelTrainer
 
 # the trainers' methods whose time is shown, and as what
 SECTIONS = {"_act": "sampler", "collect": "sampler", "fit": "model_fit", "improve_policy": "imagination"}
@@ -62,7 +64,7 @@ def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
     imitation = compose("imitate", [f"robot={config.robot.name}", "data=none"])
     with open_dict(imitation):
         imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
-    own, place = Setting(run.threads, torch.get_num_threads()), place_of(config, run)
+    own, place = Setting(run.threads, torch.get_num_threads()), backend_of(config, run)
     if not config.sweep:
         return {
             "algo": config.algo.name,
@@ -110,13 +112,13 @@ def measure(
     place: `sim` and `device` of the environment.
     """
     torch.set_num_threads(setting.torch_threads)
-    task = {k: v for k, v in config.task.items() if k not in ("name", "future_frames", "hold")}
-    plant = plant_of(config.randomization, config.task.hold)
-    env_config = build(ImitationConfig, {**task, "num_threads": setting.threads, "plant": plant}, at="task")
-    env = ImitationEnv(robot, motions, config.algo.num_envs, seed=seed, config=env_config, **place)
+    imitation = settings_of(config, threads=setting.threads, place=place)
+    task = Imitation(robot, imitation.task, motions)
+    env = TaskEnv(task, imitation.num_envs, robots=imitation.robots, seed=seed, **imitation.place)
     sim, device = env.sim, env.device
-    trainer, schedule = imitate.make_trainer(config, env, seed)
-    trainer.warm_up()
+    trainer, schedule = make_trainer(imitation, env, seed)
+    if isinstance(trainer, WorldModelTrainer):
+        trainer.warm_up()
     begin = finished(device)
     for _ in range(2):
         trainer.iteration(0.0)

@@ -36,6 +36,8 @@ from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.training.imitation import train_module
+from npmp.training.reuse import train_policy
 from retarget import retarget_many
 from retarget.quality import overall_rms
 
@@ -172,10 +174,10 @@ def run(config: DictConfig, run: Run) -> int:
     motions = motions_of(robot, run)
 
     stages.begin("imitate", "imitate: a skill module, through a learned world model")
-    learned = imitate.train(*stage("imitate", run, imitation))
+    learned = train_module(**imitate.inputs(*stage("imitate", run, imitation)))
 
     stages.begin("reuse", "reuse: walking on command in the module's latent space, its decoder frozen")
-    walked = reuse.train(*stage("reuse", run, walking_settings))
+    walked = train_policy(**reuse.inputs(*stage("reuse", run, walking_settings)))
 
     stages.begin("evaluate", "evaluate and report")
     skill = SkillModule.load(module)
@@ -249,7 +251,7 @@ def write_report(
     out: Path,
     motions: MotionSet,
     evaluation: dict[str, Any],
-    walking: report.Walking,
+    walking: report.Walking | None,
     summary: dict[str, Any],
     config: DictConfig,
 ) -> None:

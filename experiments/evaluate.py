@@ -14,22 +14,24 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
+from experiments.backend import backend_of, hold_of, robots_config_of
 from experiments.common import Run, at_least, console, one_of, verb
-from experiments.imitate import Judge
-from experiments.plant import hold_of, place_of, plant_of
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import modules, robots
-from npmp.envs import ImitationConfig, ImitationEnv, WalkingConfig, WalkingEnv, load_motions
+from npmp import modules, robots, tasks
+from npmp.actors import PriorActor
+from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.envs.kinematics import Kinematics
-from npmp.envs.plant import PlantConfig
 from npmp.envs.state import pose_from_qpos
-from npmp.reuse import HighLevelPolicy, evaluate_walking
+from npmp.reuse import HighLevelPolicy, PolicyActor
+from npmp.reuse import evaluate as evaluate_task
 from npmp.robots import Robot
-from npmp.rollout import track
 from npmp.skill import SkillModule
+from npmp.tasks import Imitation
+from npmp.tracking import track
+from npmp.training.imitation import TrackingTrial
 from retarget.weights import speeds
 
 
@@ -39,7 +41,7 @@ def evaluate(
     motions: MotionSet,
     out: Path,
     *,
-    plant: PlantConfig | None = None,
+    like: RobotBatchConfig | None = None,
     starts: int,
     seed: int,
     threads: int,
@@ -48,7 +50,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
 
-    plant: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
+    like: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
     sim, device: who computes the physics, and where everything is (`npmp.sim.make_simulator`); the skill is moved
       there.
 
@@ -60,12 +62,12 @@ def evaluate(
       time.
     """
     skill.check_robot(robot)
-    n, plant = len(motions.motions), plant or PlantConfig(hold=hold_of(skill))
-    config = ImitationConfig(plant=plant, num_threads=threads)
-    env = ImitationEnv(robot, motions, n, seed=seed, config=config, sim=sim, device=device)
+    n, like = len(motions.motions), like or RobotBatchConfig(hold=hold_of(skill))
+    place: dict[str, Any] = {"sim": sim, "device": device, "num_threads": threads}
+    env = TaskEnv(Imitation(robot, motions=motions), n, robots=like, seed=seed, **place)
     skill.to(env.device)
     clip = torch.arange(n, device=env.device)
-    result = track(skill, env, clip, env.reference.start[clip])
+    result = track(skill, env, clip, env.task.reference.start[clip])
     clips: list[dict[str, Any]] = []
     with atomic_path(out / "rollouts.h5") as temporary, h5py.File(temporary, "w") as file:
         file.attrs["robot"] = robot.name
@@ -77,7 +79,7 @@ def evaluate(
             reference = motion.qpos[:frames]
             steps = int(result.steps[i])
             shown = slice(1, max(steps, 1) + 1)
-            heights = foot_heights(robot, env.kinematics, reference)
+            heights = foot_heights(robot, env.task.kinematics, reference)
             deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
             clips.append(
                 {
@@ -102,11 +104,11 @@ def evaluate(
             for key, value in (
                 ("qpos", qpos),
                 ("reference_qpos", reference),
-                ("foot_height", foot_heights(robot, env.kinematics, qpos)),
+                ("foot_height", foot_heights(robot, env.task.kinematics, qpos)),
                 ("reference_foot_height", heights),
             ):
                 group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
-    judge = Judge(robot, motions, plant, starts=starts, seed=seed + 1000, threads=threads, sim=sim, device=device)
+    trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
     return {
         "robot": robot.name,
         "sim": sim,
@@ -119,7 +121,7 @@ def evaluate(
             **over_clips(clips, np.mean),
         },
         "median": over_clips(clips, np.median),
-        "random_starts": {"starts": starts, **judge(skill)},
+        "random_starts": {"starts": starts, **trial(skill)},
     }
 
 
@@ -134,28 +136,31 @@ def evaluate_policy(
     threads: int,
     sim: str = "batch",
     device: str = "cpu",
-) -> tuple[dict[str, Any], report.Walking]:
-    """Walking on command for 20 s: a policy and random latents under the same commands.
+) -> tuple[dict[str, Any], report.Walking | None]:
+    """A policy's task for 20 s: the policy and random latents, asked the same from the same starts.
 
     Returns: the figures of both, for evaluation.json, and the traces of one robot, for the report.
     """
+    kind: Any = tasks.find(policy.contract.task)
     # judged under the rules it was trained with
-    trained = policy.contract.training.get("settings", {}) | {"command_range": policy.contract.command_range}
-    config = build(WalkingConfig, trained | {"num_threads": threads})
-    env = WalkingEnv(robot, robots_at_once, motions=motions, seed=seed, config=config, sim=sim, device=device)
-    trial = evaluate_walking(policy, skill, env, seconds=20.0, seed=seed + 1000)
-    random = evaluate_walking(None, skill, env, seconds=20.0, seed=seed + 1000)
-    figures = {"policy": trial.summary(), "random_latents": random.summary()}
-    steps = len(trial.command)
+    config = build(kind.config_type, policy.contract.training.get("settings", {}), at="policy.json: settings")
+    task = kind(robot, kind.settle(config, motions, {"command_range": policy.contract.command_range}), motions)
+    like = RobotBatchConfig(hold=skill.hold)
+    env = TaskEnv(task, robots_at_once, robots=like, seed=seed, num_threads=threads, sim=sim, device=device)
+    random_actor = PriorActor(skill, torch.Generator(env.device).manual_seed(seed + 1000))
+    trial = evaluate_task(PolicyActor(policy, skill), env, seconds=20.0, seed=seed + 1000)
+    random = evaluate_task(random_actor, env, seconds=20.0, seed=seed + 1000)
+    figures = {"policy": task.figures(trial), "random_latents": task.figures(random)}
+    asked, chance = task.traces(trial), task.traces(random)
+    if asked is None or chance is None:
+        return figures, None
+    steps, name = len(asked.asked), task.main_figure
     traces = report.Walking(
         time_s=(np.arange(steps) + 1) * trial.dt,
-        command=trial.command[:, 0].numpy(),
-        achieved=trial.achieved[:, 0].numpy(),
-        random_achieved=random.achieved[:, 0].numpy(),
-        errors={
-            "random latents": figures["random_latents"]["velocity_error"],
-            "policy": figures["policy"]["velocity_error"],
-        },
+        command=asked.asked.numpy(),
+        achieved=asked.done.numpy(),
+        random_achieved=chance.done.numpy(),
+        errors={"random latents": figures["random_latents"][name], "policy": figures["policy"][name]},
         errors_caption=f"mean |v - v_cmd| over {robots_at_once} robots and {steps * trial.dt:.0f} s (m/s, m/s, rad/s)",
         qpos=trial.qpos[1:].numpy(),
         random_qpos=random.qpos[1:].numpy(),
@@ -252,16 +257,16 @@ def run(config: DictConfig, run: Run) -> int:
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
-    plant = plant_of(config.randomization, hold_of(skill, config.hold))
+    like = robots_config_of(config.randomization, hold_of(skill, config.hold))
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
-    place = place_of(config, run)
+    place = backend_of(config, run)
     limits = {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
     run.begin()
     result = (
         {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
         | limits
         | evaluate(
-            skill, robot, motions, out, plant=plant, starts=config.starts, seed=run.seed, threads=run.threads, **place
+            skill, robot, motions, out, like=like, starts=config.starts, seed=run.seed, threads=run.threads, **place
         )
     )
     result["randomization"] = config.randomization.name

@@ -9,16 +9,9 @@ import traceback
 from collections.abc import Callable
 
 from mocap_data.errors import InputError
+from npmp.training.signals import Stopped
 
 OK, INTERNAL_ERROR, USER_ERROR, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 141, 130
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal ended a run in good order; the message says how it goes on, `code` is the exit code."""
-
-    def __init__(self, message: str, code: int):
-        super().__init__(message)
-        self.code = code
 
 
 LONGEST = 400  # characters of a message; lists of what exists can be long

@@ -13,15 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from experiments import report
+from experiments.backend import hold_of, robots_config_of
 from experiments.common import Run, above_zero, at_least, console, one_of, verb
-from experiments.plant import hold_of, plant_of
 from experiments.report import skill_page
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import modules, reading, robots
-from npmp.envs.plant import PlantConfig
-from npmp.reading.latents import ACTIVE_NATS, LatentUse
-from npmp.reading.wandering import summarize
+from npmp import analysis, modules, robots
+from npmp.analysis.latents import ACTIVE_NATS, LatentUse
+from npmp.analysis.wandering import summarize
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 
@@ -37,22 +37,22 @@ def run(config: DictConfig, run: Run) -> int:
     folder = modules.find(str(config.module))
     skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
     skill.check_robot(robot)
-    plant = plant_of(config.randomization, hold_of(skill, config.hold))
-    {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, plant)
+    like = robots_config_of(config.randomization, hold_of(skill, config.hold))
+    {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, like)
     return 0
 
 
 # --- info -------------------------------------------------------------------------------------------------------------
 
 
-def info(config: DictConfig, run: Run, robot: Robot, plant: PlantConfig) -> None:
+def info(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """The module's own words, and with data= what its latents carry."""
-    figures = {"module": Path(str(config.module)).name} | reading.describe(str(config.module))
+    figures = {"module": Path(str(config.module)).name} | analysis.describe(str(config.module))
     use = None
     if config.data is not None:
-        use = reading.latent_use(
+        use = analysis.latent_use(
             str(config.module), str(config.data), robot=robot, split=config.split, num_robots=config.envs,
-            steps=config.steps, seed=run.seed, plant=plant, threads=run.threads,
+            steps=config.steps, seed=run.seed, robots_config=like, threads=run.threads,
         )  # fmt: skip
         figures["latents"] = {
             "data": Path(str(config.data)).name,
@@ -135,11 +135,12 @@ def show_description(figures: dict[str, Any]) -> None:
 # --- wander -----------------------------------------------------------------------------------------------------------
 
 
-def wander(config: DictConfig, run: Run, robot: Robot, plant: PlantConfig) -> None:
+def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """Robots on latents of the prior and on white noise."""
-    trials = reading.wander(
+    trials = analysis.wander(
         str(config.module), None if config.data is None else str(config.data), robot=robot, split=config.split,
-        num_robots=config.envs, seconds=config.seconds, seed=run.seed, plant=plant, threads=run.threads, shown=config.shown,
+        num_robots=config.envs, seconds=config.seconds, seed=run.seed, robots_config=like, threads=run.threads,
+        shown=config.shown,
     )  # fmt: skip
     figures = {
         "module": Path(str(config.module)).name,
@@ -190,15 +191,15 @@ def show_wandering(figures: dict[str, Any]) -> None:
 # --- interpolate ------------------------------------------------------------------------------------------------------
 
 
-def interpolate(config: DictConfig, run: Run, robot: Robot, plant: PlantConfig) -> None:
+def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """Robots on mixtures of two clips' latents."""
     for key in ("data", "from", "to"):
         if config[key] is None:
             raise InputError(f"npmp skill interpolate needs {key}=..., e.g. data=motions.h5 from=CLIP to=CLIP")
     names = str(config["from"]), str(config["to"])
-    result = reading.interpolate(
+    result = analysis.interpolate(
         str(config.module), str(config.data), *names, robot=robot, weights=config.weights, align=config.align, mix=config.mix,
-        copies=1 if config.randomization.name == "none" else config.envs, seed=run.seed, plant=plant, threads=run.threads,
+        copies=1 if config.randomization.name == "none" else config.envs, seed=run.seed, robots_config=like, threads=run.threads,
     )  # fmt: skip
     figures = {
         "module": Path(str(config.module)).name,

@@ -25,6 +25,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
     "npmp.nets": ("mocap_data", "npmp.geometry"),
     "npmp.rl": ("mocap_data", "npmp.nets", "npmp.checkpoint"),
+    "npmp.training": (
+        *("mocap_data", "npmp.robots", "npmp.ranges", "npmp.nets", "npmp.rl", "npmp.envs", "npmp.skill"),
+        *("npmp.checkpoint", "npmp.rollout", "npmp.world_model", "npmp.imitation", "npmp.reuse", "npmp.training"),
+    ),
+    "npmp.training.schedules": (),
+    "npmp.training.signals": (),
     "npmp.world_model": (
         *(
             "mocap_data",
@@ -36,13 +42,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
             "npmp.checkpoint",
             "npmp.sim",
         ),
-        "npmp.ranges",
+        *("npmp.ranges", "npmp.training.schedules"),
     ),
     "npmp.imitation": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
-        *("npmp.skill", "npmp.checkpoint"),
+        *("npmp.skill", "npmp.checkpoint", "npmp.training.schedules"),
     ),
     "npmp.checkpoint": ("mocap_data",),
+    "npmp.state": ("npmp.checkpoint",),
     "npmp.artifact": ("mocap_data",),
     "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
     "npmp.modules": ("mocap_data",),
@@ -70,7 +77,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "mocap_data": ("torch", "mujoco", "dm_control", "hydra", "omegaconf"),
     "npmp.robots": ("torch", "hydra", "omegaconf"),
     "retarget": ("torch", "hydra", "omegaconf"),
-    "npmp": ("hydra", "omegaconf"),
+    "npmp": ("hydra", "omegaconf", "rich"),
 }
 
 

@@ -7,13 +7,14 @@ start, what is asked and how the policy sees it, and how the outcome of a contro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import mujoco
 import torch
 from torch import Tensor
 
+from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
@@ -64,6 +65,14 @@ class Trial(NamedTuple):
     dt: float  # control period [s]
 
 
+class Traces(NamedTuple):
+    """What a robot was asked and did, C channels over T control steps."""
+
+    names: tuple[str, ...]  # of the channels, with their units
+    asked: Tensor  # (T, C)
+    done: Tensor  # (T, C)
+
+
 class Task(ABC):
     """One task of all robots of an environment. A subclass names itself, its objectives and its settings.
 
@@ -83,7 +92,18 @@ class Task(ABC):
     episode_s: float | None = None  # an episode is over then; None: only when the task says so
 
     robot: Robot
+    config: Any  # of `config_type`
     env: TaskEnv[Any]  # set by `bind`
+
+    @classmethod
+    def settle(cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
+        """The settings with what they leave open, e.g. a range of commands.
+
+        motions: to start from, where there are some. training: the record of the module whose skills are reused.
+
+        Raises: InputError where nothing settles it.
+        """
+        return config
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Add what the task needs to the robot on its floor: bodies after the robot's, sensors."""
@@ -143,6 +163,10 @@ class Task(ABC):
             "seconds": steps * trial.dt,
             "robots": n,
         }
+
+    def traces(self, trial: Trial) -> Traces | None:
+        """What robot 0 was asked and did in a trial, to be drawn over time; None where there is nothing to draw."""
+        return None
 
     # --- checkpoints ---
 

@@ -17,15 +17,6 @@ from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 
 
-def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
-    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress /
-    ramp))^power).
-
-    robot-NPMP's course: slow at first, steep at the end of the ramp (a share of the run).
-    """
-    return beta * (1.0 - (1.0 - min(1.0, progress / ramp)) ** power)
-
-
 class ImitationPolicyInput(NamedTuple):
     """What the policy is given at a step; leading shape (...)."""
 

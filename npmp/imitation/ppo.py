@@ -32,13 +32,13 @@ from npmp.imitation.policy import (
     ImitationPolicyInput,
     ImitationPolicyState,
     critic_input,
-    prior_weight,
 )
 from npmp.nets import NetConfig
-from npmp.rl import gaussian
+from npmp.rl import NonFiniteGradient, gaussian
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
+from npmp.training.schedules import prior_weight
 
 if TYPE_CHECKING:
     from rsl_rl.algorithms import PPO
@@ -224,18 +224,32 @@ def _rejoined(
 
 
 def _refuse_non_finite(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Raises RuntimeError if a gradient is not finite."""
+    """What the optimizer does before a step: rsl_rl would apply whatever the gradient is.
+
+    Raises:
+      NonFiniteGradient: if a gradient is not finite.
+    """
     weights = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
     if not_finite({str(i): weight.grad for i, weight in enumerate(weights)}):
-        raise RuntimeError("a gradient is non-finite")
+        raise NonFiniteGradient("a gradient is not finite")
 
 
-def _learner(actor: PPOActor, critic: PPOCritic, obs: TensorDict, actions: int, config: PPOConfig) -> PPO:
-    """rsl_rl's PPO with its storage, for observations [B] like these."""
+def _learner(
+    actor: PPOActor, critic: PPOCritic, penalty: PriorPenalty, obs: TensorDict, actions: int, config: PPOConfig
+) -> PPO:
+    """rsl_rl's PPO with its storage, for observations [B] like these, and the penalty among its losses."""
     from rsl_rl.algorithms import PPO
     from rsl_rl.storage import RolloutStorage
 
-    return PPO(
+    class PPOWithPrior(PPO):
+        """Its further loss is the penalty: the constructor's own, symmetry, is for networks without memory."""
+
+        def __init__(self, *networks: Any, **settings: Any):
+            super().__init__(*networks, **settings)
+            self.symmetry = penalty
+            self.optimizer.register_step_pre_hook(_refuse_non_finite)
+
+    return PPOWithPrior(
         actor,
         critic,
         RolloutStorage("rl", len(obs), config.unroll, obs, [actions]),
@@ -298,14 +312,11 @@ class PPOTrainer:
         self.policy = policy
         self.actor = PPOActor(policy, env.num_envs, self.generator)
         self.critic = PPOCritic(critic)
-        self.learner = _learner(self.actor, self.critic, self._observation(self.actor.state.z), env.num_actions, config)
         self.penalty = PriorPenalty()
-        self.learner.symmetry = (
-            self.penalty
-        )  # after the constructor, which knows only its own for networks without memory
-        self.learner.optimizer.register_step_pre_hook(_refuse_non_finite)  # rsl_rl applies whatever the gradient is
         first = torch.ones(env.num_envs, dtype=torch.bool)
         self.carried = Carried(policy.initial_state(env.num_envs), first)
+        given = self._observation(self.carried.memory.z)
+        self.learner = _learner(self.actor, self.critic, self.penalty, given, env.num_actions, config)
         self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
         self.iteration_count = 0
         self.env_steps = 0
@@ -379,7 +390,8 @@ class PPOTrainer:
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log.
 
-        Raises: RuntimeError if a gradient is not finite, with the weights as they were before that mini-batch.
+        Raises:
+          NonFiniteGradient: with the weights as they were before that mini-batch.
         """
         c = self.config
         self.penalty.mirror_loss_coeff = beta = prior_weight(progress, c.beta, c.beta_power, c.beta_ramp)

@@ -16,7 +16,6 @@ from npmp.imitation.policy import (
     ImitationPolicyInput,
     ImitationPolicyState,
     critic_input,
-    prior_weight,
 )
 from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
@@ -24,6 +23,7 @@ from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
+from npmp.training.schedules import prior_weight
 from npmp.tree import stack_trees
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.rl import gaussian, popart, returns, vmpo
+from npmp.rl.gradients import clip_gradients
 from npmp.rl.popart import PopArtStats
 from npmp.rl.rollout import Rollout
 from npmp.tree import Tree, map_tree
@@ -239,8 +240,11 @@ class VMPOLearner:
         std}, entropy, off_policy (mean of log behaviour - log target density: near 0 if the target acted),
         gradient_norm/{policy, critic}, and per objective NAME: temperature/NAME, weight_kl/NAME (against
         epsilon_temperature), return/NAME, value_error/NAME (RMS), explained_variance/NAME, and
-        value_std/NAME. Raises ValueError if the rollout has another number of objectives, and
-        RuntimeError, with nothing changed, if a gradient is not finite.
+        value_std/NAME.
+
+        Raises:
+          ValueError: if the rollout has another number of objectives.
+          NonFiniteGradient: with nothing changed.
         """
         return self._update(rollout, *self._target_outputs(rollout))
 
@@ -336,15 +340,10 @@ class VMPOLearner:
         """One step of Adam. Returns the norms of the policy's and the critic's gradient."""
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        limit = torch.inf if self.config.max_gradient_norm is None else self.config.max_gradient_norm
         # A gradient that is no number stops here, before it reaches the weights. The duals' is not clipped.
-        nn.utils.get_total_norm(
-            [p.grad for p in self.duals.parameters() if p.grad is not None], error_if_nonfinite=True
-        )
-        policy, critic = (
-            nn.utils.clip_grad_norm_(network.parameters(), limit, error_if_nonfinite=True)
-            for network in (self.policy, self.critic)
-        )
+        clip_gradients(self.duals.parameters())
+        limit = self.config.max_gradient_norm
+        policy, critic = (clip_gradients(network.parameters(), limit) for network in (self.policy, self.critic))
         self._optimizer.step()
         return policy, critic
 

@@ -8,7 +8,7 @@ functions, for the simulated and for the imagined robot alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Judgement, Start, Task, Trial
+from npmp.envs.task import Judgement, Start, Task, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
@@ -210,6 +210,20 @@ class Walk(Task):
         self._script: Tensor | None = None  # (T, n, 3)
         self._scripted = 0
 
+    @classmethod
+    def settle(cls, config: WalkConfig, motions: MotionSet | None, training: Mapping[str, Any]) -> WalkConfig:
+        """The task's own range of commands, else the motions', else what the module's training record says."""
+        if config.command_range is not None:
+            return config
+        if motions is not None:
+            return replace(config, command_range=command_range_from_motions(motions))
+        if "command_range" not in training:
+            raise InputError(
+                "the module does not say which velocities its motions cover; give data=FILE.h5 or"
+                " task.command_range=[[low,high],[low,high],[low,high]] (forward m/s, lateral m/s, yaw rad/s)"
+            )
+        return replace(config, command_range=as_command_range(training["command_range"]))
+
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Sensors of contacts with the floor."""
         self._contacts = add_contact_sensors(spec, self.robot)
@@ -318,6 +332,10 @@ class Walk(Task):
             "velocity_error_1s": torch.linalg.vector_norm(smooth, dim=-1).mean().item(),
             **{f"error_{name}": part.item() for name, part in parts},
         }
+
+    def traces(self, trial: Trial) -> Traces:
+        """As `Task.traces`: commands and velocities."""
+        return Traces(COMMAND_NAMES, trial.seen["command"][:, 0], trial.seen["achieved"][:, 0])
 
     # --- checkpoints ---
 

@@ -9,10 +9,13 @@ from torch import nn
 
 from npmp import ranges
 from npmp.envs.state import RobotState, differentiate
+from npmp.training.schedules import linear
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import ModelWeights, model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay
+
+course = linear  # its former name
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,6 @@ class ModelFitConfig:
         ranges.at_least_one(self, "model_hidden", "model_updates", "model_batch", "window")
         ranges.pairs(self, "model_lr")
         ranges.above_zero(self, "model_lr", "clip_grad")
-
-
-def course(ends: tuple[float, float], progress: float) -> float:
-    """Linear from the first to the second value as progress goes from 0 to 1."""
-    return ends[0] + (ends[1] - ends[0]) * min(max(progress, 0.0), 1.0)
 
 
 class ModelFit:
@@ -63,7 +61,7 @@ class ModelFit:
         step."""
         c = self.config
         for group in self.optimizer.param_groups:
-            group["lr"] = course(c.model_lr, progress)
+            group["lr"] = linear(c.model_lr, progress)
         metrics: dict[str, float] = {}
         self.skipped = 0
         for _ in range(c.model_updates):

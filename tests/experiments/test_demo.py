@@ -12,7 +12,7 @@ import yaml
 
 from experiments import cli, demo
 from experiments.common import Run, stored_config
-from experiments.runlog import SHOWN
+from experiments.live import SHOWN
 from mocap_data import dog_gait, read_motions
 
 

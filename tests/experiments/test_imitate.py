@@ -16,9 +16,12 @@ import pytest
 import torch
 import yaml
 
-from experiments import imitate, training
+from experiments import imitate
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
+from npmp.training import guard
+from npmp.training.imitation import TrackingTrial
+from npmp.world_model.trainer import WorldModelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,7 +74,7 @@ def test_equal_seeds_give_equal_bytes_and_a_module(data: Path, trained: Path, tm
 
 # What the process does to itself, and the step of the checkpoint that is left then.
 MOMENTS = {
-    "before the first checkpoint": ("imitate.WorldModelTrainer.warm_up = lambda self: die()", None),
+    "before the first checkpoint": ("imitation.WorldModelTrainer.warm_up = lambda self: die()", None),
     "while the third is written": ("""
         save = checkpoint.save_file
         def half(tensors, path):
@@ -94,6 +97,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
         "import os, signal, sys",
         "from experiments import imitate",
         "from npmp import checkpoint",
+        "from npmp.training import imitation",
         "die = lambda: os.kill(os.getpid(), signal.SIGKILL)",
         *[line.removeprefix(" " * 8) for line in act.splitlines()],
         f"imitate.main({arguments!r})",
@@ -133,10 +137,10 @@ def test_resuming_a_finished_run_changes_nothing(
     shutil.copytree(trained, out)
     summary = json.loads((out / "summary.json").read_text())
 
-    def judge(self: imitate.Judge, skill: SkillModule) -> dict[str, float]:
+    def judge(self: TrackingTrial, skill: SkillModule) -> dict[str, float]:
         raise AssertionError("nothing is left to judge")
 
-    monkeypatch.setattr(imitate.Judge, "__call__", judge)
+    monkeypatch.setattr(TrackingTrial, "__call__", judge)
     assert imitate.main([f"resume={out}", f"out={out}"]) == 0
     again = json.loads((out / "summary.json").read_text())
     assert (again["before"], again["after"]) == (summary["before"], summary["after"])
@@ -172,14 +176,14 @@ def test_a_run_goes_on_in_another_folder_but_not_over_another_run(
 def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, real = tmp_path / "run", imitate.WorldModelTrainer.iteration
+    out, real = tmp_path / "run", WorldModelTrainer.iteration
 
-    def lost(self: imitate.WorldModelTrainer, progress: float) -> dict[str, float]:
+    def lost(self: WorldModelTrainer, progress: float) -> dict[str, float]:
         metrics = real(self, progress)
         return metrics | {"model_loss": float("nan")} if self.iteration_count == 3 else metrics
 
-    monkeypatch.setattr(imitate.WorldModelTrainer, "iteration", lost)
-    monkeypatch.setattr(training, "PATIENCE", 0)
+    monkeypatch.setattr(WorldModelTrainer, "iteration", lost)
+    monkeypatch.setattr(guard, "PATIENCE", 0)
     assert npmp_imitate(data, out) == 2
     line = error_line(capfd)
     assert (

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from experiments import training
 from npmp import checkpoint
+from npmp.training.signals import Stopped, signals_noted
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("NPMP_KILLS", "3"))
@@ -117,13 +117,14 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     out = tmp_path / "run"
     program = f"""
 import os, sys
-from experiments import cli, imitate
-real = imitate.WorldModelTrainer.{method}
+from experiments import cli
+from npmp.training import imitation
+real = imitation.WorldModelTrainer.{method}
 def told(self, *arguments):
     if self.iteration_count == max(0, {after} - 1):
         os.kill(os.getpid(), {int(number)})
     return real(self, *arguments)
-imitate.WorldModelTrainer.{method} = told
+imitation.WorldModelTrainer.{method} = told
 sys.exit(cli.main(sys.argv[1:]))
 """
     command = [sys.executable, "-c", program, "imitate"]
@@ -144,7 +145,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 def test_a_second_signal_does_not_wait() -> None:
-    with pytest.raises(training.Stopped, match="SIGTERM again") as stop, training.signals_noted() as noted:
+    with pytest.raises(Stopped, match="SIGTERM again") as stop, signals_noted() as noted:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0)  # handlers run between instructions
         assert noted == [signal.SIGINT]

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from experiments import common, imitate
-from experiments.plant import plant_of
+from experiments.backend import robots_config_of
 from npmp.envs.robot_batch import RobotBatchConfig
 
 
@@ -18,7 +18,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 def plant(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
-    return plant_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")
+    return robots_config_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")
 
 
 def test_published_has_the_papers_values() -> None:
@@ -45,7 +45,7 @@ def test_published_has_the_papers_values() -> None:
         "lstm_width": 256,
     }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
-    assert plant_of(OmegaConf.create(config["randomization"]), "zero_order") == plant(
+    assert robots_config_of(OmegaConf.create(config["randomization"]), "zero_order") == plant(
         "imitate", "randomization=paper", "robot=anymal_b"
     )
 

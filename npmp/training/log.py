@@ -1,26 +1,26 @@
-"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and the live line in the terminal."""
+"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and whoever shows the run's progress."""
 
 from __future__ import annotations
 
 import csv
-import math
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rich.console import Console
-
-from experiments.boards import Board
 from mocap_data.files import atomic_path
+from npmp.training.boards import Board
 
-# What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
-SHOWN = (
-    "tracked_s", "velocity_error", "reward", "tracking_loss", "loss_policy", "loss_value", "model_loss", "model_position_m",
-    "kl", "beta",
-)  # fmt: skip
+
+class Progress(Protocol):
+    """Shows how a run goes on, in a terminal for example."""
+
+    def show(self, iteration: int, total: int, steps_per_s: float, left_s: float, figures: Mapping[str, float]) -> None:
+        """After every iteration: environment steps per second, seconds left, the latest of all figures."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
 
 
 class RunLog:
@@ -40,22 +40,20 @@ class RunLog:
         resume_after: int | None = None,
         resume_from: Path | None = None,
         board: Board | None = None,
-        console: Console | None = None,
+        progress: Progress | None = None,
     ):
         """Args:
         folder: the run folder.
         total: iterations of the whole run, for the time left.
-        judged: metrics that are measured only now and then; the live line shows their last values.
+        judged: metrics that are measured only now and then; `progress` is shown their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
         resume_from: the run folder that holds those rows, `folder` by default. No such files, or empty ones: no rows.
-        board: where the metrics go as well.
+        board: where the metrics go as well. progress: who shows them while they come.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)
-        self.console = console or Console(stderr=True)
         self._start, self._first_iteration = time.perf_counter(), resume_after or 0
         self._columns: dict[str, list[str]] = {}
         self._latest: dict[str, float] = {}
-        self._last_plain = -math.inf
         kept: dict[str, list[dict[str, str]]] = {}
         for name in ("metrics.csv", "timing.csv"):
             columns, rows = ([], []) if resume_after is None else _rows(resume_from or folder, name, resume_after)
@@ -66,7 +64,7 @@ class RunLog:
         self._wall_before = _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
         for row in kept["metrics.csv"]:
             self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
-        self._board = board
+        self._board, self._progress = board, progress
 
     @property
     def wall_s(self) -> float:
@@ -74,7 +72,7 @@ class RunLog:
         return self._wall_before + time.perf_counter() - self._start
 
     def write(self, iteration: int, env_steps: int, metrics: Mapping[str, float], *, env_steps_done_here: int) -> None:
-        """Log one iteration and refresh the live line.
+        """Log one iteration and show it.
 
         Args:
           env_steps_done_here: environment steps since this process started, for the speed.
@@ -87,7 +85,10 @@ class RunLog:
         if self._board is not None:
             self._board.write({**metrics, "steps_per_s": speed}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
-        self._show(iteration, {**self._latest, **metrics}, elapsed, speed)
+        if self._progress is not None:
+            done = iteration - self._first_iteration
+            left = elapsed / max(done, 1) * (self.total - iteration)
+            self._progress.show(iteration, self.total, speed, left, {**self._latest, **metrics})
 
     def _append(self, name: str, row: dict[str, Any], later: Sequence[str] = ()) -> None:
         path, columns = self.folder / name, self._columns.get(name, [])
@@ -98,17 +99,6 @@ class RunLog:
         with open(path, "a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow([_cell(row.get(column)) for column in columns])
 
-    def _show(self, iteration: int, metrics: Mapping[str, float], elapsed: float, speed: float) -> None:
-        done = iteration - self._first_iteration
-        left = elapsed / max(done, 1) * (self.total - iteration)
-        line = live_line(iteration, self.total, speed, metrics, left)
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[2K" + line[: max(20, self.console.width - 1)])
-            sys.stderr.flush()
-        elif elapsed - self._last_plain >= 30.0 or iteration == self.total:  # a log file wants no line per iteration
-            self._last_plain = elapsed
-            print(line, file=sys.stderr, flush=True)
-
     def flush(self) -> None:
         """Everything written so far is on the disk when this returns: a checkpoint must not be ahead of its logs."""
         for name in self._columns:
@@ -118,17 +108,11 @@ class RunLog:
             self._board.flush()
 
     def close(self) -> None:
-        """Flush, and leave the live line."""
-        if sys.stderr.isatty():
-            sys.stderr.write("\n")
+        """Nothing more comes."""
+        if self._progress is not None:
+            self._progress.close()
         if self._board is not None:
             self._board.close()
-
-
-def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:
-    """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN that there are."""
-    figures = [f"{key} {metrics[key]:.3g}" for key in SHOWN if key in metrics and math.isfinite(metrics[key])]
-    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{_clock(left_s)} left", *figures])
 
 
 def _cell(value: Any) -> str:
@@ -144,12 +128,6 @@ def _number(text: str | None) -> float:
         return float(text or 0.0)
     except ValueError:
         return 0.0
-
-
-def _clock(seconds: float) -> str:
-    minutes, s = divmod(int(max(seconds, 0)), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:

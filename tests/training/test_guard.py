@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from experiments import training
-from experiments.common import Run
-from experiments.training import Diverged, Guard
+from npmp.rl import NonFiniteGradient
+from npmp.training import guard as guards
+from npmp.training.guard import Diverged, Guard
 
 NAN = math.nan
 
@@ -56,42 +56,52 @@ class Toy:
 
 
 def guard(toy: Toy, place: Path) -> Guard:
-    run = Run(verb="imitate", out=place, seed=7, device="cpu", threads=1)
-    return Guard(toy, 100, run, finite=("loss",), rates="algo.policy_lr=, algo.model_lr=")
+    settings = {"algo": {"policy_lr": [5e-4, 5e-5]}}
+    rates = "algo.policy_lr=, algo.model_lr="
+    return Guard(toy, 100, place, finite=("loss",), rates=rates, seed=7, settings=settings)
+
+
+def iteration(one: Guard) -> dict[str, float]:
+    """As `npmp.training.run.train` makes it."""
+    while True:
+        try:
+            return one.watch(one.trainer.iteration(0.0))
+        except NonFiniteGradient:
+            one.throw_away()
 
 
 def stopped(one: Guard, place: Path) -> tuple[str, dict[str, Any]]:
     with pytest.raises(Diverged) as error:
         while True:
-            one.iteration()
+            iteration(one)
     return str(error.value), json.loads((place / "diverged.json").read_text())
 
 
 def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
     toy = Toy({"loss": 1.0}, {"loss": NAN, "skipped_updates": 2.0}, {"loss": 1.0, "broken": 3}, {"loss": 0.5})
     one = guard(toy, tmp_path)
-    rows = [one.iteration() for _ in range(4)]
+    rows = [iteration(one) for _ in range(4)]
     assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]
     assert [row["lost_simulations"] for row in rows] == [0, 0, 3, 0]
     assert not (tmp_path / "diverged.json").exists()
 
 
 def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -> None:
-    error = RuntimeError("The total norm of order 2.0 for gradients is non-finite, so it cannot be clipped.")
+    error = NonFiniteGradient()
     toy = Toy(error, error, {"loss": 1.0})
-    assert guard(toy, tmp_path).iteration() == {"loss": 1.0, "skipped_updates": 2.0, "lost_simulations": 0.0}
+    assert iteration(guard(toy, tmp_path)) == {"loss": 1.0, "skipped_updates": 2.0, "lost_simulations": 0.0}
     with pytest.raises(RuntimeError, match="something else"):
-        guard(Toy(RuntimeError("something else")), tmp_path).iteration()
+        iteration(guard(Toy(RuntimeError("something else, non-finite")), tmp_path))
 
 
 def test_an_iteration_counts_once_however_often_it_was_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "PATIENCE", 2)
-    error = RuntimeError("a gradient is non-finite")
+    monkeypatch.setattr(guards, "PATIENCE", 2)
+    error = NonFiniteGradient()
     again = (error, error, {"loss": 1.0})
     one = guard(Toy(*again, *again, {"loss": 1.0}, *again, *again, error, error, error), tmp_path)
-    rows = [one.iteration() for _ in range(5)]
+    rows = [iteration(one) for _ in range(5)]
     assert [row["skipped_updates"] for row in rows] == [2, 2, 0, 2, 2]
     message, said = stopped(one, tmp_path)
     assert "a gradient is not finite in 3 collections in a row" in message and said["iteration"] == 5
@@ -100,8 +110,7 @@ def test_an_iteration_counts_once_however_often_it_was_collected(
 
 
 def test_what_goes_wrong_again_and_again_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "PATIENCE", 2)
-    (tmp_path / "config.yaml").write_text("verb: imitate\nalgo: {policy_lr: [5e-4, 5e-5]}\n")
+    monkeypatch.setattr(guards, "PATIENCE", 2)
     bad = [{"loss": NAN}, {"loss": NAN}]
     toy = Toy({"loss": 1.0}, *bad, {"loss": 2.0}, *bad, {"loss": NAN, "skipped_updates": 1.0})
     message, said = stopped(guard(toy, tmp_path), tmp_path)
@@ -113,7 +122,7 @@ def test_what_goes_wrong_again_and_again_stops_the_run(tmp_path: Path, monkeypat
 
 
 def test_simulations_that_break_down_in_numbers_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "PATIENCE", 1)
+    monkeypatch.setattr(guards, "PATIENCE", 1)
     few, many = {"loss": 1.0, "broken": 1}, {"loss": 1.0, "broken": 2}  # of ten robots; a tenth is borne
     toy = Toy(dict(many), dict(few), dict(many), dict(many))
     message, said = stopped(guard(toy, tmp_path), tmp_path)

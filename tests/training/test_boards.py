@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import boards
 from mocap_data.errors import InputError
+from npmp.training import boards
 
 
 def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The `randomization` group and `hold` as the environments' `PlantConfig`; `sim` and `device` as where they run."""
+"""The `randomization` group and `hold` as the environments' `RobotBatchConfig`; `sim` and `device` as where they run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.common import Run, one_of
 from experiments.typed import build
-from npmp.envs.plant import PlantConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.skill import SkillModule
 
 
-def plant_of(randomization: DictConfig | None, hold: str) -> PlantConfig:
+def robots_config_of(randomization: DictConfig | None, hold: str) -> RobotBatchConfig:
     """None is no randomization. Raises InputError for values out of range or an unknown hold."""
     values: Any = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
-    return build(PlantConfig, {**values, "hold": hold}, at="randomization")
+    return build(RobotBatchConfig, {**values, "hold": hold}, at="randomization")
 
 
 def hold_of(skill: SkillModule, given: str | None = None) -> str:
@@ -24,7 +24,7 @@ def hold_of(skill: SkillModule, given: str | None = None) -> str:
     return given or skill.hold
 
 
-def place_of(config: DictConfig, run: Run) -> dict[str, str]:
+def backend_of(config: DictConfig, run: Run) -> dict[str, str]:
     """`sim` and `device`, as environments take them; says so where the choice is a slow one.
 
     Raises InputError for an unknown sim.

@@ -1,4 +1,4 @@
-"""A run folder's logs: rows, columns, what a resume keeps, and the live line."""
+"""A run folder's logs: rows, columns, what a resume keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runlog import RunLog, live_line
+from npmp.training.log import RunLog
 
 
 def write(log: RunLog, *iterations: int, **metrics: float) -> None:
@@ -80,19 +80,3 @@ def test_a_new_run_drops_old_logs_and_a_moved_one_takes_its_rows_along(tmp_path:
     assert [row["iteration"] for row in table(one)] == ["1", "2"]
     RunLog(one, 3)
     assert not (one / "metrics.csv").exists()
-
-
-def test_the_live_line_remembers_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = RunLog(tmp_path, 3, judged=("tracked_s",))
-    write(log, 1, tracked_s=1.5, kl=0.25, beta=0.01)
-    write(log, 2)
-    write(log, 3, kl=0.5)  # the last is shown always
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("3/3  ") and " steps/s  0:00 left  tracked_s 1.5  kl 0.5" in line
-
-
-def test_the_live_line_in_full() -> None:
-    figures = {"kl": 0.5, "tracked_s": 1.25, "model_loss": math.nan, "unknown": 1.0, "loss_policy": -2.0}
-    assert live_line(7, 10, 1234.5, figures, 3723.0) == (
-        "7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
-    )

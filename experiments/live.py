@@ -1,0 +1,63 @@
+"""What training verbs are to the library: who calls, and the live line in the terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.common import Run, console
+from npmp.training.run import Caller
+
+# What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
+SHOWN = (
+    "tracked_s", "velocity_error", "reward", "tracking_loss", "loss_policy", "loss_value", "model_loss", "model_position_m",
+    "kl", "beta",
+)  # fmt: skip
+PLAIN_S = 30.0  # seconds between lines where stderr is no terminal: a log file wants no line per iteration
+
+
+class LiveLine:
+    """`npmp.training.log.Progress` as one line on stderr that is written over again and again."""
+
+    def __init__(self) -> None:
+        self._width = console(stderr=True).width
+        self._next_plain = -math.inf
+
+    def show(self, iteration: int, total: int, steps_per_s: float, left_s: float, figures: Mapping[str, float]) -> None:
+        """As `Progress.show`."""
+        line = live_line(iteration, total, steps_per_s, figures, left_s)
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[2K" + line[: max(20, self._width - 1)])
+            sys.stderr.flush()
+        elif time.perf_counter() >= self._next_plain or iteration == total:
+            self._next_plain = time.perf_counter() + PLAIN_S
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the line."""
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")
+
+
+def caller_of(config: DictConfig, run: Run) -> Caller:
+    """A verb's run as the library sees it."""
+    settings = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(settings, dict)  # of a DictConfig; for the type checker
+    named = {str(key): value for key, value in settings.items()}
+    return Caller(command=f"npmp {run.verb}", settings=named, begin=run.begin, progress=LiveLine())
+
+
+def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:
+    """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN that there are."""
+    figures = [f"{key} {metrics[key]:.3g}" for key in SHOWN if key in metrics and math.isfinite(metrics[key])]
+    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{_clock(left_s)} left", *figures])
+
+
+def _clock(seconds: float) -> str:
+    minutes, s = divmod(int(max(seconds, 0)), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

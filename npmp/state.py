@@ -1,0 +1,144 @@
+"""A trainer's state as named tensors: its parts are listed once, and that list both packs and unpacks them.
+
+    parts = {"skill": module, "optimizer": optimizer, "env": env, "z": z, "generator": generator}
+    tensors = pack(parts)                  # {"skill.encoder...": ..., "optimizer.0.exp_avg": ..., "z": ..., ...}
+    unpack(parts, tensors)                 # everything as it was when packed
+
+A part is one of: a tensor (restored in place), a torch.Generator, an optimizer (its moments; learning rates belong to
+schedules), a mapping or named tuple of parts, or anything with state_dict and load_state_dict. Numbers that a trainer
+counts are an object's attributes: `Numbers(trainer, "iteration_count", "env_steps")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from npmp.checkpoint import fitting, load_optimizer_tensors, optimizer_tensors, prefixed, under
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """What keeps its own state: networks, environments, learners, a replay."""
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Named tensors."""
+
+    def load_state_dict(self, state: Any) -> Any:
+        """The inverse."""
+
+
+class Numbers:
+    """Attributes of an object that are Python numbers, as one tensor: whole numbers, or with a float among them all of
+    them as float64."""
+
+    def __init__(self, owner: object, *names: str):
+        self.owner, self.names = owner, names
+
+    def tensor(self) -> Tensor:
+        """Their values now."""
+        values = [getattr(self.owner, name) for name in self.names]
+        kind = torch.float64 if any(isinstance(value, float) for value in values) else torch.int64
+        return torch.tensor(values if len(values) > 1 else values[0], dtype=kind)
+
+    def take(self, tensor: Tensor) -> None:
+        """Set them. Raises ValueError for another number of them."""
+        if tensor.shape != self.tensor().shape:
+            raise ValueError(f"{list(tensor.shape)} numbers are not {', '.join(self.names)}")
+        for name, value in zip(self.names, tensor.reshape(-1).tolist(), strict=True):
+            setattr(self.owner, name, type(getattr(self.owner, name))(value))
+
+
+Part = Tensor | torch.Generator | torch.optim.Optimizer | Numbers | HasState | Mapping[str, Any] | tuple[Any, ...]
+
+
+def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """The tensors of all parts by name. They may share memory with the parts, as those of `state_dict` do.
+
+    Raises:
+      TypeError: for a part of no known kind.
+    """
+    packed: dict[str, Tensor] = {}
+    for name, part in parts.items():
+        if isinstance(part, Tensor):
+            packed[name] = part
+        elif isinstance(part, torch.Generator):
+            packed[name] = part.get_state()
+        elif isinstance(part, Numbers):
+            packed[name] = part.tensor()
+        else:
+            packed |= prefixed(name, _inner(name, part))
+    return packed
+
+
+def _inner(name: str, part: Any) -> Mapping[str, Tensor]:
+    """A composite part's tensors under their own names."""
+    if isinstance(part, torch.optim.Optimizer):
+        return optimizer_tensors(part)
+    if (inner := _mapping(part)) is not None:
+        return pack(inner)
+    if isinstance(part, HasState):
+        return part.state_dict()
+    raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
+
+
+def _mapping(part: object) -> Mapping[str, Any] | None:
+    """A mapping's or named tuple's entries; None for what is neither."""
+    if isinstance(part, Mapping):
+        return part
+    return part._asdict() if isinstance(part, tuple) and hasattr(part, "_asdict") else None
+
+
+def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
+    """Give every part its tensors, in place, on the devices where the parts are.
+
+    Tensors that no part asks for are left alone. What has no memory of its own yet, such as an expanded view, must not
+    be a part: it is written to.
+
+    Raises:
+      InputError: for an entry that is absent, or of another shape or kind than its part's.
+    """
+    with fitting():
+        _check(parts, tensors, "")
+        for name, part in parts.items():
+            _take(name, part, tensors)
+
+
+def _check(parts: Mapping[str, Part], tensors: Mapping[str, Tensor], path: str) -> None:
+    """Look at everything that can be told before anything is changed. Raises KeyError, ValueError."""
+    for name, part in parts.items():
+        full = f"{path}{name}"
+        if isinstance(part, Tensor | torch.Generator | Numbers):
+            if name not in tensors:
+                raise KeyError(f"it has no {full}")
+            given = tensors[name]
+            own = part if isinstance(part, Tensor) else None
+            if own is not None and (given.shape != own.shape or given.dtype != own.dtype):
+                raise ValueError(
+                    f"{full} is {given.dtype} {list(given.shape)} there, and {own.dtype} {list(own.shape)} here"
+                )
+        elif (inner := _mapping(part)) is not None:
+            _check(inner, under(name, tensors), f"{full}.")
+
+
+def _take(name: str, part: Part, tensors: Mapping[str, Tensor]) -> None:
+    """Give one part its tensors."""
+    if isinstance(part, Tensor):
+        with torch.no_grad():
+            part.copy_(tensors[name])
+    elif isinstance(part, torch.Generator):
+        part.set_state(tensors[name])
+    elif isinstance(part, Numbers):
+        part.take(tensors[name])
+    elif isinstance(part, torch.optim.Optimizer):
+        load_optimizer_tensors(part, under(name, tensors))
+    elif (inner := _mapping(part)) is not None:
+        for key, entry in inner.items():
+            _take(key, entry, under(name, tensors))
+    elif isinstance(part, HasState):
+        part.load_state_dict(under(name, tensors))
+    else:
+        raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")

@@ -1,0 +1,218 @@
+"""From motions to a skill module, as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from mocap_data import MotionSet
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.reference import Reference
+from npmp.envs.sampling import StartSampler
+from npmp.imitation import MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
+from npmp.tasks.walk import command_range_from_motions
+from npmp.tracking import track
+from npmp.training import boards, run
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+
+AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
+ImitationTrainer = WorldModelTrainer | MOVMPOTrainer | PPOTrainer
+ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
+    "world_model": WorldModelConfig,
+    "mo_vmpo": MOVMPOConfig,
+    "ppo": PPOConfig,
+}
+
+# the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized, that as well
+NOMINAL = ("tracked_fraction", "tracked_s")
+RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
+
+
+@dataclass(frozen=True)
+class ImitationSettings:
+    """How a skill module is trained. Raises ValueError for values out of range."""
+
+    algo: AlgorithmConfig = field(default_factory=WorldModelConfig)  # its type says which algorithm
+    num_envs: int = 1024  # robots simulated at once
+    net: NetConfig = field(default_factory=NetConfig)
+    task: ImitationConfig = field(default_factory=ImitationConfig)
+    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # but for the hold, which is the task's
+    steps: int = 1_500_000  # environment steps in all
+    evaluate_every: int = 50  # iterations
+    evaluation_starts: int = 64  # random start frames, the same at every evaluation
+    checkpoint_every: int = 50  # iterations
+    logger: str = "tensorboard"  # a name of `boards.LOGGERS`
+    sim: str = "batch"  # as environments take it
+    device: str = "cpu"  # of everything but the physics of sim="batch"
+    num_threads: int = 0  # of the physics; 0: all cores
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every")
+        object.__setattr__(self, "robots", replace(self.robots, hold=self.task.hold))
+        if isinstance(self.algo, PPOConfig) and self.device != "cpu":
+            raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
+        boards.check(self.logger)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Who computes, as `TaskEnv` takes it."""
+        return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return next(name for name, kind in ALGORITHMS.items() if isinstance(self.algo, kind))
+
+
+class TrackingTrial:
+    """The policy without action noise, from the same random starts every time: 64 by default, uniform over all clips.
+
+    Where the physics are randomized, every call draws the same physics, pushes and sensor noise.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        motions: MotionSet,
+        robots: RobotBatchConfig,
+        *,
+        starts: int,
+        seed: int,
+        **place: Any,
+    ):
+        """place: `sim`, `device` and `num_threads` of the environment."""
+        config = ImitationConfig(uniform_starts=1.0)
+        self.env = TaskEnv(Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place)
+        # drawn on the CPU: the same starts on every device
+        sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
+        self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
+        self.seed = seed
+
+    def __call__(self, skill: SkillModule) -> dict[str, float]:
+        """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
+        self.env.generator.manual_seed(self.seed)
+        result = track(skill, self.env, self.clip, self.frame)
+        return {
+            "tracked_fraction": result.fraction.mean().item(),
+            "tracked_s": result.steps.float().mean().item() * self.env.dt,
+        }
+
+
+class Schedule(NamedTuple):
+    """An algorithm as the training loop has to know it."""
+
+    before: int  # environment steps before the first iteration
+    each: int  # environment steps per iteration
+    finite: tuple[str, ...]  # metrics that must be finite
+    rates: str  # keys of the learning rates
+
+
+def make_trainer(settings: ImitationSettings, env: ImitationEnv, seed: int) -> tuple[ImitationTrainer, Schedule]:
+    """The algorithm with its robots, before its first iteration."""
+    algo, net, n = settings.algo, settings.net, env.num_envs
+    if isinstance(algo, MOVMPOConfig):
+        schedule = Schedule(0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
+        return MOVMPOTrainer(env, net, algo, seed=seed), schedule
+    if isinstance(algo, PPOConfig):
+        finite: tuple[str, ...] = ("reward", "loss_surrogate", "loss_value", "kl")
+        schedule = Schedule(0, n * algo.unroll, finite, "algo.learning_rate=, algo.desired_kl=")
+        return PPOTrainer(env, net, algo, seed=seed), schedule
+    finite = ("model_loss", "tracking_loss", "kl")
+    schedule = Schedule(n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
+    return WorldModelTrainer(env, net, algo, seed=seed), schedule
+
+
+def train_module(
+    motions: MotionSet,
+    robot: Robot,
+    out: Path | str,
+    settings: ImitationSettings | None = None,
+    *,
+    trained_on: MotionSet | None = None,
+    about: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    resume: Path | None = None,
+    caller: run.Caller | None = None,
+) -> dict[str, Any]:
+    """Train a skill module to imitate motions, into OUT/module; logs and checkpoints beside it.
+
+    Args:
+      motions: what the module is judged on, and trained on.
+      trained_on: what it is trained on instead, e.g. with copies at other tempos.
+      about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
+      seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of torch.
+      resume: the folder of a run to go on from; it was made with these settings, `steps` may be more.
+
+    Returns: the summary, which is in module.json and summary.json as well.
+
+    Raises:
+      InputError: for motions of another robot, or a run to resume that is damaged or of another kind.
+      Diverged: when the run's figures are no numbers any more.
+      Stopped: when a signal ended the run, with a checkpoint.
+    """
+    chosen, folder = settings or ImitationSettings(), Path(out)
+    task = Imitation(robot, chosen.task, trained_on or motions)
+    env = TaskEnv(task, chosen.num_envs, robots=chosen.robots, seed=seed, **chosen.place)
+    judges = _judges(robot, motions, chosen, seed)
+    trainer, schedule = make_trainer(chosen, env, seed)
+
+    def judge() -> dict[str, float]:
+        skill = trainer.module()
+        return {f"{name}{end}": value for end, one in judges.items() for name, value in one(skill).items()}
+
+    def begin() -> tuple[dict[str, float], dict[str, float]]:
+        figures = judge()
+        if isinstance(trainer, WorldModelTrainer):  # the others learn from whatever they collect first
+            trainer.warm_up()
+        return figures, figures
+
+    described = _described(motions, chosen, about or {})
+    plan = run.Plan(
+        trainer=trainer,
+        total=max(1, round((chosen.steps - schedule.before) / schedule.each)),
+        evaluate_every=chosen.evaluate_every,
+        checkpoint_every=chosen.checkpoint_every,
+        begin=begin,
+        judge=judge,
+        judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
+        summarize=lambda before, latest: described,
+        save=lambda summary: trainer.module().save(folder / "module", training=summary),
+        finite=schedule.finite,
+        rates=schedule.rates,
+        logger=chosen.logger,
+    )
+    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
+
+
+def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, TrackingTrial]:
+    """By what their figures' names end in: nominal physics, and those of the run where they are others."""
+    endings = {"": RobotBatchConfig(hold=settings.robots.hold)}
+    if settings.robots != endings[""]:
+        endings["_randomized"] = settings.robots
+    starts, seed = settings.evaluation_starts, seed + 1000
+    return {
+        ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)
+        for ending, config in endings.items()
+    }
+
+
+def _described(motions: MotionSet, settings: ImitationSettings, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What the summary says of what the module was trained on and how."""
+    return {
+        **about,
+        "clips": [m.name for m in motions.motions],
+        "command_range": command_range_from_motions(motions),
+        "licences": sorted({m.licence for m in motions.motions}),
+        "algorithm": settings.algorithm,
+        "hold": settings.robots.hold,
+    }

@@ -1,0 +1,231 @@
+"""The loop around an algorithm: its logs and checkpoints, where a run goes on, what ends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import mujoco
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp import checkpoint
+from npmp.rl import NonFiniteGradient
+from npmp.training import boards
+from npmp.training.guard import Guard
+from npmp.training.log import Progress, RunLog
+from npmp.training.signals import Stopped, signals_noted
+from npmp.training.trainer import Trainer
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run, as far as the loop has to know it."""
+
+    trainer: Trainer
+    total: int  # iterations
+    evaluate_every: int  # iterations
+    checkpoint_every: int  # iterations
+    begin: Callable[[], tuple[Figures, Figures]]  # what a new run does first; figures to compare with, and of the start
+    judge: Callable[[], Figures]  # figures of what is trained, as it is now
+    judged: tuple[str, ...]  # those of them that go into metrics.csv
+    summarize: Callable[
+        [Figures, Figures], dict[str, Any]
+    ]  # (figures to compare with, the latest) -> what is said of it
+    save: Callable[[dict[str, Any]], None]  # writes the artefact with its summary
+    finite: tuple[str, ...]  # metrics that must be finite
+    rates: str  # keys of the learning rates, for the hint when they are not
+    belongs_to: str = ""  # what the run rests on; a run to resume must rest on the same
+    logger: str = "tensorboard"  # a name of `boards.LOGGERS`
+
+
+def _nothing() -> None:
+    """What `Caller.begin` does where nobody has anything to note."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The program that a run is made from, as far as the run has to know it."""
+
+    command: str = ""  # that would continue the run, less resume=FOLDER; for messages
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the whole run, for boards and diverged.json
+    begin: Callable[[], None] = _nothing  # called once the inputs are known to be sound, before anything is written
+    progress: Progress | None = None  # shown every iteration
+
+
+def train(
+    plan: Plan, folder: Path, *, resume: Path | None = None, seed: int = 0, caller: Caller | None = None
+) -> dict[str, Any]:
+    """The whole run, into `folder`: logs, checkpoints, the artefact, summary.json. Returns the summary.
+
+    SIGINT and SIGTERM end it after the iteration they come in, or after what comes before the first, with a checkpoint;
+    a second one at once.
+
+    Args:
+      resume: the folder of the run to continue. seed: of the run, for its summary.
+
+    Raises:
+      InputError: for a run to resume that is damaged or of another kind.
+      Diverged: when its figures are no numbers any more.
+      Stopped: for a signal.
+    """
+    trainer, caller = plan.trainer, caller or Caller()
+    record = _Record(plan, folder, seed, resume)
+    guard = Guard(
+        trainer, plan.total, folder, finite=plan.finite, rates=plan.rates, seed=seed, settings=caller.settings
+    )
+    with signals_noted() as noted:
+        log = _opened(plan, folder, resume, caller, goes_on=record.goes_on)
+        if not record.goes_on:
+            record.before, record.latest = plan.begin()
+            trainer.env.robots.forget_breakdowns()  # each iteration counts its own
+            record.keep(log)
+        began, steps_before = time.perf_counter(), trainer.env_steps
+        stopping = bool(noted)
+        while trainer.iteration_count < plan.total and not stopping:
+            try:
+                metrics = trainer.iteration(trainer.iteration_count / plan.total)
+            except NonFiniteGradient:
+                guard.throw_away()
+                continue
+            metrics = record.judged(guard.watch(metrics))
+            count = trainer.iteration_count
+            log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
+            stopping = bool(noted)  # read once: a signal may come at any moment, and who stops has a checkpoint
+            if count < plan.total and (stopping or count % plan.checkpoint_every == 0):
+                record.save(log, guard)
+        if trainer.iteration_count < plan.total:
+            log.close()
+            raise _stopped(plan, folder, caller.command, noted[0])
+        summary = record.save(log, guard)
+    log.close()
+    summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
+    summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+    with atomic_path(folder / "summary.json") as path:
+        path.write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+class _Record:
+    """What a run knows of itself besides its trainer's state, and its checkpoints."""
+
+    def __init__(self, plan: Plan, folder: Path, seed: int, resume: Path | None):
+        """Load the checkpoint to go on from, where there is one.
+
+        Raises:
+          InputError: for one that is damaged or of another kind of run.
+        """
+        self.plan, self.folder, self.seed = plan, folder, seed
+        self.before: Figures = {}  # figures to compare with
+        self.latest: Figures = {}
+        found = starting_point(resume)
+        self.goes_on = found is not None
+        if found is not None:
+            _, tensors, values = found
+            if values.get("belongs_to", "") != plan.belongs_to:
+                raise InputError(f"the run in '{resume}' was trained with another module than this one")
+            plan.trainer.load_state_dict(tensors)
+            self.before, self.latest = values["before"], values["latest"]
+
+    def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """An iteration's metrics with the judge's figures, when it is their turn."""
+        plan, count = self.plan, self.plan.trainer.iteration_count
+        # a figure of the robots that collect is not the judge's of the same name
+        named = {f"collect_{k}" if k in plan.judged else k: v for k, v in metrics.items()}
+        if count == 1 or count % plan.evaluate_every == 0 or count == plan.total:
+            self.latest = plan.judge()
+            named |= {k: self.latest[k] for k in plan.judged}
+        return named
+
+    def keep(self, log: RunLog) -> None:
+        """Write a checkpoint, of which the logs are not behind."""
+        log.flush()
+        trainer = self.plan.trainer
+        values = {"before": self.before, "latest": self.latest, "belongs_to": self.plan.belongs_to}
+        checkpoint.save(self.folder / "checkpoints", trainer.iteration_count, trainer.state_dict(), values)
+
+    def save(self, log: RunLog, guard: Guard) -> dict[str, Any]:
+        """Write the artefact and a checkpoint. Returns the summary.
+
+        Raises:
+          Diverged: when something in them is not finite.
+        """
+        guard.check_state()
+        trainer = self.plan.trainer
+        counts = {"seed": self.seed, "env_steps": trainer.env_steps, "iterations": trainer.iteration_count}
+        summary = self.plan.summarize(self.before, self.latest) | counts
+        summary |= {"before": self.before, "after": self.latest}
+        # the artefact first: making it may leave figures in what the checkpoint then holds
+        self.plan.save(summary)
+        self.keep(log)
+        return summary
+
+
+def _opened(plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, goes_on: bool) -> RunLog:
+    """The log of a run that begins to write into its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    caller.begin()
+    _quiet_simulator()
+    _clear_leftovers(folder)
+    done = plan.trainer.env_steps if goes_on else None
+    return RunLog(
+        folder,
+        plan.total,
+        judged=plan.judged,
+        resume_after=plan.trainer.iteration_count if goes_on else None,
+        resume_from=resume,
+        board=boards.open_board(plan.logger, folder, settings=caller.settings, done=done),
+        progress=caller.progress,
+    )
+
+
+def _stopped(plan: Plan, folder: Path, command: str, number: Signals) -> Stopped:
+    """What ends a run for a signal, once the checkpoint of where it is has been written."""
+    again = f"{command} resume={folder}".strip()
+    return Stopped(
+        f"{number.name} after iteration {plan.trainer.iteration_count} of {plan.total}: its checkpoint is kept, "
+        f"{again} goes on",
+        128 + number,
+    )
+
+
+def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+    """The newest checkpoint of the run to resume: iteration, tensors, values.
+
+    None for a new run, and with a note for one that was killed before its first checkpoint: it starts afresh.
+
+    Raises:
+      InputError: when all of its checkpoints are damaged.
+    """
+    if resume is None:
+        return None
+    folder = resume / "checkpoints"
+    if not any(folder.glob("checkpoint_*.json")):
+        print(f"npmp: {resume} holds no checkpoint yet: starting afresh", file=sys.stderr)
+        return None
+    return checkpoint.load_latest(folder)
+
+
+def _quiet_simulator() -> None:
+    """No MUJOCO_LOG.TXT in the working directory and no warnings between our lines: broken simulations are counted
+    instead."""
+    log = mujoco.MjLogConfig.get()
+    log.logto_file = log.logto_console = False
+    log.set()
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove the temporary files of `atomic_path` that a killed process left in a run folder."""
+    for place in (folder, *(entry for entry in folder.iterdir() if entry.is_dir())):
+        for suffix in ("safetensors", "json", "csv", "yaml"):
+            for left in place.glob(f".*-????????.{suffix}"):
+                left.unlink(missing_ok=True)

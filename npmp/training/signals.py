@@ -1,0 +1,44 @@
+"""Signals end a run in good order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended a run in good order; the message says how it goes on, `code` is the exit code."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def signals_noted() -> Iterator[list[signal.Signals]]:
+    """Inside, SIGINT and SIGTERM do not interrupt but are noted in the list; a second one raises Stopped at once."""
+    noted: list[signal.Signals] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        name = signal.Signals(number)
+        if noted:
+            raise Stopped(f"{name.name} again: stopped at once", 128 + number)
+        noted.append(name)
+        # unbuffered and reentrant: a signal may come while something else prints
+        with suppress(OSError):
+            os.write(2, f"\nnpmp: {name.name}: stopping at a checkpoint, soon; once more to stop at once\n".encode())
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield noted
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
