@@ -75,39 +75,15 @@ def evaluate(
         file.attrs["foot_names"] = list(robot.foot_bodies)
         for i, motion in enumerate(motions.motions):
             frames = min(len(result.qpos), motion.num_frames)
-            qpos = result.qpos[:frames, i].numpy()
-            reference = motion.qpos[:frames]
-            steps = int(result.steps[i])
-            shown = slice(1, max(steps, 1) + 1)
-            heights = foot_heights(robot, env.task.kinematics, reference)
-            deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
-            clips.append(
-                {
-                    "name": motion.name,
-                    "tracked_fraction": float(result.fraction[i]),
-                    "tracked_s": steps * env.dt,
-                    "duration_s": (motion.num_frames - 1) * env.dt,
-                    "speed_mps": mean_speed(motion),
-                    "top_speed_mps": top_speed(motion),
-                    "foot_height_m": float(heights.max()),
-                    "base_deviation_m": {
-                        "mean": float(deviation.mean()),
-                        "max": float(deviation.max()),
-                        "last": float(deviation[-1]),
-                    },
-                    "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
-                }
-            )
+            qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
+            heights = [foot_heights(robot, env.task.kinematics, q) for q in (qpos, motion.qpos[:frames])]
+            clips.append({**clip_figures(motion, qpos, steps, env.dt), "foot_height_m": float(heights[1].max())})
+            clips[-1]["tracked_fraction"] = float(result.fraction[i])
             group = file.create_group(motion.name)
-            group.attrs["rate_hz"] = motion.rate_hz
-            group.attrs["tracked_frames"] = steps + 1
-            for key, value in (
-                ("qpos", qpos),
-                ("reference_qpos", reference),
-                ("foot_height", foot_heights(robot, env.task.kinematics, qpos)),
-                ("reference_foot_height", heights),
-            ):
-                group.create_dataset(key, data=value, compression="gzip", compression_opts=1)
+            group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
+            names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
+            for name, value in zip(names, (qpos, motion.qpos[:frames], *heights), strict=True):
+                group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
     trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
     return {
         "robot": robot.name,
@@ -122,6 +98,26 @@ def evaluate(
         },
         "median": over_clips(clips, np.median),
         "random_starts": {"starts": starts, **trial(skill)},
+    }
+
+
+def clip_figures(motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: float) -> dict[str, Any]:
+    """What is said of a clip of which so many control steps were tracked; qpos (T, nq) from its first frame on."""
+    shown = slice(1, max(steps, 1) + 1)
+    reference = motion.qpos[: len(qpos)]
+    deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
+    return {
+        "name": motion.name,
+        "tracked_s": steps * dt,
+        "duration_s": (motion.num_frames - 1) * dt,
+        "speed_mps": mean_speed(motion),
+        "top_speed_mps": top_speed(motion),
+        "base_deviation_m": {
+            "mean": float(deviation.mean()),
+            "max": float(deviation.max()),
+            "last": float(deviation[-1]),
+        },
+        "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
     }
 
 
@@ -251,7 +247,7 @@ def run(config: DictConfig, run: Run) -> int:
     """Evaluate, write the three files, print the table."""
     at_least(config, starts=1)
     one_of(config, "video", "auto", "none")
-    out, robot = run.place, robots.load(config.robot.name)
+    robot = robots.load(config.robot.name)
     motions = within(load_motions(config.data, robot, config.split), robot, config.max_speed, config.max_foot_height)
     module = modules.find(str(config.module))
     skill = SkillModule.load(module, run.device)
@@ -259,41 +255,56 @@ def run(config: DictConfig, run: Run) -> int:
     skill.check_encoder(robot)
     like = robots_config_of(config.randomization, hold_of(skill, config.hold))
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
-    place = backend_of(config, run)
-    limits = {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
+    place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
     run.begin()
-    result = (
-        {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
-        | limits
-        | evaluate(
-            skill, robot, motions, out, like=like, starts=config.starts, seed=run.seed, threads=run.threads, **place
-        )
-    )
+    result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
+    result |= {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
+    result |= evaluate(skill, robot, motions, run.place, like=like, starts=config.starts, seed=run.seed, **place)
     result["randomization"] = config.randomization.name
-    seen, count = result["seen_in_training"], len(motions.motions)
-    if seen and config.split == "validation":
-        print(
-            f"npmp: warning: the module was trained on recordings of {seen} of {count} validation clips, so these are no held-out"
-            " scores; train with npmp imitate split=train",
-            file=sys.stderr,
-        )
+    warn_of_seen(result, config.split, len(motions.motions))
     walking = None
     if policy is not None:
         result["walking"], walking = evaluate_policy(
-            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, threads=run.threads, **place
+            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, **place
         )
-    with atomic_path(out / "evaluation.json") as path:
+    with atomic_path(run.place / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
-    metrics = module.parent / "metrics.csv"
+    write_page(config, run, skill, motions, result, walking, module.parent / "metrics.csv")
+    print_table(result)
+    print_summary(result, run.place, policy)
+    return 0
+
+
+def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:
+    """Say so where scores of a validation split are no held-out scores."""
+    if (seen := result["seen_in_training"]) and split == "validation":
+        print(
+            f"npmp: warning: the module was trained on recordings of {seen} of {count} validation clips,"
+            " so these are no held-out scores; train with npmp imitate split=train",
+            file=sys.stderr,
+        )
+
+
+def write_page(
+    config: DictConfig,
+    run: Run,
+    skill: SkillModule,
+    motions: MotionSet,
+    result: dict[str, Any],
+    walking: report.Walking | None,
+    metrics: Path,
+) -> None:
+    """OUT/report.html. metrics: the learning curve of the module, where it is there."""
+    seen = result["seen_in_training"]
     report.build(
-        out / "report.html",
+        run.place / "report.html",
         report.ReportData(
             title=f"Imitation by {skill.robot}",
-            subtitle=f"{count} clips, each once from its first frame, deterministic"
+            subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
             + (f"; {seen} of recordings that the module was trained on" if seen else ""),
             retarget=report.retarget_rows(motions.motions),
             evaluation=result,
-            rollouts=out / "rollouts.h5",
+            rollouts=run.place / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
             walking=walking,
             provenance={
@@ -307,9 +318,11 @@ def run(config: DictConfig, run: Run) -> int:
         ),
         film=config.video == "auto",
     )
-    print_table(result)
-    terminal = console()
-    starts = result["random_starts"]
+
+
+def print_summary(result: Mapping[str, Any], out: Path, policy: HighLevelPolicy | None) -> None:
+    """The lines below the table."""
+    starts, terminal = result["random_starts"], console()
     terminal.print(
         f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
         f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
@@ -318,14 +331,14 @@ def run(config: DictConfig, run: Run) -> int:
         soft_wrap=True,
     )
     if policy is not None:
-        walked, random = result["walking"]["policy"], result["walking"]["random_latents"]
+        task = tasks.find(policy.contract.task)
+        ours, random = result["walking"]["policy"], result["walking"]["random_latents"]
         terminal.print(
-            f"walking on command: velocity error {walked['velocity_error']:.3f}, {walked['falls_per_minute']:.2f} falls a "
-            f"minute; random latents {random['velocity_error']:.3f}, {random['falls_per_minute']:.2f}",
+            f"{task.name}: {task.main_figure} {ours[task.main_figure]:.3f}, {ours['falls_per_minute']:.2f} falls a minute;"
+            f" random latents {random[task.main_figure]:.3f}, {random['falls_per_minute']:.2f}",
             highlight=False,
             soft_wrap=True,
         )
-    return 0
 
 
 main = verb("evaluate", run)

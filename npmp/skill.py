@@ -63,7 +63,7 @@ class SkillContract:
             robot=robot.name,
             model_sha256=robot.model_sha256,
             joint_names=list(robot.joint_names),
-            home_pose=_floats(robot.home_qpos[7:]),
+            home_pose=_floats(robot.home_joints),
             kp=_floats(robot.kp),
             kd=_floats(robot.kd),
             torque_limit=_floats(robot.torque_limit),
@@ -109,7 +109,7 @@ class SkillModule(nn.Module):
         """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature drifts
         under the networks.
         """
-        home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32, device=reference.start.device)
+        home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
         state, last = reference.state(frames), reference.last_frame(reference.clip_of(frames))
         context = encoder_context(features, state, frames, last, home)

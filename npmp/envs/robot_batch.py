@@ -73,7 +73,7 @@ class RobotBatch:
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        self.home = torch.tensor(robot.home_qpos[7:], dtype=torch.float32, device=self.device)
+        self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.sim: Simulator = make_simulator(
             sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads
         )
