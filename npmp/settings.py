@@ -104,7 +104,8 @@ def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         of = arguments[1] if arguments else Any
         return {key: _typed(of, entry, f"{at}.{key}") for key, entry in value.items()}
     if not _is(hint, value):
-        raise _Unlike(at, value, _words(hint))
+        large = hint in (int, float) and type(value) is int
+        raise _Unlike(at, value, "a number of less than 19 digits" if large else _words(hint))
     return float(value) if hint is float else value
 
 
