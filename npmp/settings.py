@@ -30,7 +30,8 @@ class _Unlike(Exception):
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], *, at: str = "", ignore: tuple[str, ...] = ()) -> T:
     """A settings dataclass from a mapping; lists become tuples where tuples are asked for, nested mappings nested
-    dataclasses. Keys that are not given have the dataclass's defaults, those of a nested one what its field defaults to.
+    dataclasses. Keys that are not given have the dataclass's defaults;
+    in a nested one, what its field defaults to.
 
     Args:
       at: the key that holds the mapping, for messages; the dataclass's name by default.

@@ -1,4 +1,4 @@
-"""A setting has one default: what a command reads from conf/ is what the library's dataclass has; and what is refused."""
+"""A setting has one default: what a command reads from conf/ is what the dataclass has; and what is refused."""
 
 from __future__ import annotations
 

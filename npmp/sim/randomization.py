@@ -100,7 +100,7 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("actuator_biasprm", 1, "gain"),
     ("actuator_forcerange", None, "torque"),
 )
-# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell them (ANYmal's feet: 1 g)
+# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell (ANYmal's feet: 1 g)
 _LIGHT = 1e-4
 
 
@@ -112,8 +112,8 @@ class PhysicsRandomizer:
     is a point mass at the root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that
     centre and the inertia about it as they are.
 
-    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have no friction loss), and
-    for parts that weigh next to nothing.
+    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have no friction loss),
+    and for parts that weigh next to nothing.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
