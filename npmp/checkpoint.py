@@ -135,7 +135,8 @@ def fitting() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, ValueError) as error:
-        raise InputError(f"the checkpoint is of another kind of run: {str(error).splitlines()[0]}") from error
+        said = " ".join(str(error).splitlines()[:2])  # of torch's list of what does not fit the first
+        raise InputError(f"the checkpoint is of another kind of run: {said}") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

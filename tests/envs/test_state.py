@@ -101,7 +101,7 @@ def test_accelerometer_reads_g_at_rest_and_nothing_in_free_fall() -> None:
 
 
 def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: MotionSet) -> None:
-    env = imitation_env(robot, motions, 1)
+    env = imitation_env(robot, motions, 1)  # an ideal robot
     env.sim.set_state(torch.arange(1), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, 18))
     for _ in range(100):
         state = env.step(torch.zeros(1, 12)).state

@@ -212,7 +212,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("task.uniform_starts=3", "task: uniform_starts must be in [0, 1], got 3"),
         ("task.reward.termination_threshold=0", "task.reward: termination_threshold must be above 0, got 0"),
         ("algo.window=0", "algo: window must be a whole number of at least 1, got 0"),
-        ("algo.horizon=[4]", "algo: horizon must be two numbers [at the start, at the end], got [4]"),
+        ("algo.horizon=[4]", "algo.horizon must be a list of 2, each a whole number, got [4]"),
         ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
         ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
         ("algo.weights.position=-1", "algo.weights: position must be at least 0, got -1"),
