@@ -370,7 +370,7 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
     """A job inside Hydra's main, where its own command line is known."""
     hydra_config = HydraConfig.get()
     sweep = hydra_config.mode == RunMode.MULTIRUN
-    named = {"name": _job_name(hydra_config), "number": int(hydra_config.job.num)} if sweep else {}
+    job, number = (_job_name(hydra_config), int(hydra_config.job.num)) if sweep else ("", 0)
     try:
         overrides = _overrides(list(hydra_config.overrides.task))
         expand_paths(config)
@@ -380,8 +380,8 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
     except (InputError, OSError) as error:
         wrong = error if isinstance(error, InputError) else InputError(one_line(error))
-        return _Job(config, wrong=wrong, **named)
-    return _Job(config, **named)
+        return _Job(config, job, number, wrong)
+    return _Job(config, job, number)
 
 
 class _OneJob:

@@ -25,7 +25,11 @@ JUDGED = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
 
 @dataclass(frozen=True)
 class ReuseSettings:
-    """How a high-level policy is trained. Raises ValueError for values out of range."""
+    """How a high-level policy is trained.
+
+    Raises:
+      ValueError: for values out of range.
+    """
 
     algo: VMPOTrainerConfig = field(default_factory=VMPOTrainerConfig)
     num_envs: int = 128  # robots simulated at once
