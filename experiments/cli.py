@@ -11,10 +11,12 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from experiments import help as help_text
 from mocap_data.errors import InputError
+
+Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
@@ -22,21 +24,27 @@ VERBS = (
 )  # fmt: skip
 
 
-def dispatch(arguments: Sequence[str]) -> int:
-    """Run what the arguments (without the program's name) ask for; returns the exit code."""
+def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
+    """The main of the verb that the arguments (without the program's name) ask for, and what it is given.
+
+    None where they ask for help or the version, which is printed.
+
+    Raises:
+      InputError: for no verb of ours.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(help_text.overview(VERBS))
-        return 0
+        return None
     first, rest = arguments[0], list(arguments[1:])
     if first == "--version":
         import npmp
 
         print(f"npmp {npmp.__version__}")
-        return 0
+        return None
     if first == "help":
         if not rest:
             print(help_text.overview(VERBS))
-            return 0
+            return None
         first, rest = rest[0], ["--help"]
     if first not in VERBS:
         close = difflib.get_close_matches(first, VERBS, n=1)
@@ -44,15 +52,14 @@ def dispatch(arguments: Sequence[str]) -> int:
         raise InputError(f"no verb {first!r}; {hint}there are: {', '.join(VERBS)}")
     if any(argument in ("-h", "--help") for argument in rest):
         print(help_text.of_verb(first))
-        return 0
+        return None
     if importlib.util.find_spec(f"experiments.{first}") is None:
         raise InputError(f"the verb {first!r} is not part of this installation")
-    code: int = importlib.import_module(f"experiments.{first}").main(rest)
-    return code
+    return importlib.import_module(f"experiments.{first}").main, rest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script: dispatch and turn whatever happens into an exit code."""
+    """The console script: run the verb and turn whatever happens into an exit code."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
     # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose turn it is then: on two
@@ -61,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from experiments.failures import guarded
 
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: dispatch(arguments))
+    with guarded() as outcome:
+        if (found := verb_of(arguments)) is not None:
+            run, given = found
+            outcome.code = run(given)
+    return outcome.code
 
 
 if __name__ == "__main__":

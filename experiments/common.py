@@ -37,7 +37,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from experiments.failures import USER_ERROR, guarded, one_line, say, show_traceback_if_asked
+from experiments.failures import USER_ERROR, guarded, one_line, told_user
 from experiments.help import CONF, choices, of_file
 from experiments.implied import robot_override
 from mocap_data.errors import InputError
@@ -114,39 +114,16 @@ def verb(
 
     def main(arguments: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if arguments is None else arguments)
-        return guarded(lambda: _compose_and_run(given))
-
-    def _compose_and_run(given: list[str]) -> int:
-        multirun = any(argument in ("-m", "--multirun") for argument in given)
-        codes: list[int] = []
-        started: list[bool] = []
-
-        def job(config: DictConfig) -> None:
-            started.append(True)
-            codes.append(_run_job(name, function, config, out=out, use_torch=torch, protect=protect, devices=devices))
-
-        scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
-        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
-        before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-        try:
-            sys.argv = [f"npmp {name}", *command]
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: they are explained here
-            hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            if started:  # then it is no error of the command line but one of the verb's own
-                raise
-            say(explain(error, name))
-            show_traceback_if_asked()
-            return USER_ERROR
-        finally:
-            sys.argv = before
-            if full_error is None:
-                os.environ.pop("HYDRA_FULL_ERROR", None)
-            else:
-                os.environ["HYDRA_FULL_ERROR"] = full_error
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
-        return max(codes, default=0)
+        with guarded() as command:
+            jobs = _jobs(name, given, positional)
+            command.code = USER_ERROR if jobs is None else 0
+            for job in jobs or ():
+                with _OneJob() as one:
+                    config, run = _prepared(name, job, one, out=out, use_torch=torch, protect=protect, devices=devices)
+                    one.code = function(config, run) or 0
+                    run.begin()  # of a verb that had no inputs to look at
+                command.code = max(command.code, one.code)
+        return command.code
 
     main.__doc__ = f"`npmp {name}`."
     return main
@@ -342,24 +319,58 @@ def unknown_key(verb_name: str, key: str) -> str:
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-def _run_job(
-    name: str,
-    function: Verb,
-    config: DictConfig,
-    *,
-    out: Out,
-    use_torch: bool,
-    protect: str | None,
-    devices: Sequence[str],
-) -> int:
-    """Prepare, run and tidy up one job; user errors become a line and an exit code, anything else is raised."""
+@dataclass(frozen=True)
+class _Job:
+    """One job of a command line, as Hydra composed it."""
+
+    config: DictConfig
+    name: str = ""  # in a sweep, "" for a single run
+    number: int = 0  # in a sweep
+    wrong: InputError | None = None  # with its settings
+
+
+def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -> list[_Job] | None:
+    """What a command line asks for, with every value looked at; None where Hydra cannot read it, which has been said.
+
+    Hydra only composes: the work itself is not done below its functions.
+
+    Raises:
+      InputError: for an argument that is neither an option nor key=value.
+    """
+    jobs: list[_Job] = []
+
+    def job(config: DictConfig) -> None:
+        jobs.append(_composed_job(name, config))
+
+    multirun = any(argument in ("-m", "--multirun") for argument in given)
+    scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
+    before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    try:
+        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
+        sys.argv = [f"npmp {name}", *command]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: they are explained here
+        hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
+    except InputError:
+        raise
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        told_user(error, explain(error, name))
+        return None
+    finally:
+        sys.argv = before
+        if full_error is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = full_error
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return jobs
+
+
+def _composed_job(name: str, config: DictConfig) -> _Job:
+    """A job inside Hydra's main, where its own command line is known."""
     hydra_config = HydraConfig.get()
-    in_sweep = hydra_config.mode == RunMode.MULTIRUN
-    job = _job_name(hydra_config) if in_sweep else ""
-    if in_sweep:
-        print(f"[{hydra_config.job.num}] {job}", file=sys.stderr, flush=True)
-    made: list[Path] = []
-    run: Run | None = None
+    sweep = hydra_config.mode == RunMode.MULTIRUN
+    job, number = (_job_name(hydra_config), int(hydra_config.job.num)) if sweep else ("", 0)
     try:
         overrides = _overrides(list(hydra_config.overrides.task))
         expand_paths(config)
@@ -367,40 +378,76 @@ def _run_job(
         check_values(name, config, overrides)
         if missing := sorted(OmegaConf.missing_keys(config)):
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
-        for key in ("threads", "torch_threads"):
-            if config.get(key) is not None:
-                at_least(config, **{key: 1})
-        device = check_device(str(config.device), verb_name=name, devices=devices)
-        place, made = _prepare_out(name, config, out, job, protect=protect)
-        begun: list[bool] = []
-
-        def begin() -> None:
-            if not begun and out == "folder" and place is not None:
-                write_config(config, place, verb_name=name)
-            begun.append(True)
-
-        run = Run(
-            verb=name,
-            out=place,
-            seed=int(config.seed),
-            device=device,
-            threads=int(config.get("threads") or cpus()),
-            resume=Path(str(config.resume)) if config.get("resume") else None,
-            job=job,
-            begin=begin,
-        )
-        torch_threads = int(config.get("torch_threads") or cpus())
-        seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=use_torch)
-        code = function(config, run) or 0
-        begin()  # of a verb that had no inputs to look at
-        return code
     except (InputError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        _remove_if_bare(made)
-        say(one_line(error))
-        show_traceback_if_asked()
-        return USER_ERROR
+        wrong = error if isinstance(error, InputError) else InputError(one_line(error))
+        return _Job(config, job, number, wrong)
+    return _Job(config, job, number)
+
+
+class _OneJob:
+    """A context in which a user's error becomes a line and an exit code, and its bare output folders go; anything else
+    is raised."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.made: list[Path] = []  # folders made for the job
+
+    def __enter__(self) -> _OneJob:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, InputError | OSError) or isinstance(error, BrokenPipeError):
+            return False
+        _remove_if_bare(self.made)
+        self.code = told_user(error)
+        return True
+
+
+def _prepared(
+    name: str,
+    job: _Job,
+    one: _OneJob,
+    *,
+    out: Out,
+    use_torch: bool,
+    protect: str | None,
+    devices: Sequence[str],
+) -> tuple[DictConfig, Run]:
+    """What the verb's function is given, its output place made and the generators seeded.
+
+    Raises:
+      InputError: for what the job cannot be run with.
+    """
+    config = job.config
+    if job.name:
+        print(f"[{job.number}] {job.name}", file=sys.stderr, flush=True)
+    if job.wrong is not None:
+        raise job.wrong
+    for key in ("threads", "torch_threads"):
+        if config.get(key) is not None:
+            at_least(config, **{key: 1})
+    device = check_device(str(config.device), verb_name=name, devices=devices)
+    place, one.made = _prepare_out(name, config, out, job.name, protect=protect)
+    begun: list[bool] = []
+
+    def begin() -> None:
+        if not begun and out == "folder" and place is not None:
+            write_config(config, place, verb_name=name)
+        begun.append(True)
+
+    run = Run(
+        verb=name,
+        out=place,
+        seed=int(config.seed),
+        device=device,
+        threads=int(config.get("threads") or cpus()),
+        resume=Path(str(config.resume)) if config.get("resume") else None,
+        job=job.name,
+        begin=begin,
+    )
+    torch_threads = int(config.get("torch_threads") or cpus())
+    seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=use_torch)
+    return config, run
 
 
 def _comment_of(verb_name: str, key: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
 
 from mocap_data.errors import InputError
 from npmp.training.signals import Stopped
@@ -31,37 +30,55 @@ def say(message: str) -> None:
     print(f"npmp: error: {message}", file=sys.stderr)
 
 
-def show_traceback_if_asked() -> None:
+def show_traceback_if_asked(error: BaseException) -> None:
     """NPMP_DEBUG=1 shows where a user's error was found, too."""
     if os.environ.get("NPMP_DEBUG", "") not in ("", "0"):
-        traceback.print_exc()
+        traceback.print_exception(error)
 
 
-def guarded(body: Callable[[], int | None]) -> int:
-    """Run `body`; returns its exit code (None counts as 0), or the code of what it raised, with a message on stderr."""
-    try:
-        return body() or OK
-    except Stopped as stop:
-        print(f"npmp: {stop}", file=sys.stderr)
-        return stop.code
-    except KeyboardInterrupt:
+class guarded:
+    """A context whose exceptions become a message on stderr and an exit code, `code`. No function: it adds no frame to
+    what runs inside."""
+
+    code = OK
+
+    def __enter__(self) -> guarded:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception | KeyboardInterrupt):
+            return False
+        self.code = _told(error)
+        return True
+
+
+def _told(error: Exception | KeyboardInterrupt) -> int:
+    """Say what happened. Returns the exit code."""
+    if isinstance(error, Stopped):
+        print(f"npmp: {error}", file=sys.stderr)
+        return error.code
+    if isinstance(error, KeyboardInterrupt):
         print("npmp: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the broken pipe at
         # exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except USER_ERRORS as error:
-        say(one_line(error))
-        show_traceback_if_asked()
-        return USER_ERROR
-    except MemoryError:
+    if isinstance(error, USER_ERRORS):
+        return told_user(error)
+    if isinstance(error, MemoryError):
         say("out of memory; fewer environments (algo.num_envs=) or a smaller replay need less")
-        show_traceback_if_asked()
+        show_traceback_if_asked(error)
         return INTERNAL_ERROR
-    except Exception:
-        traceback.print_exc()
-        say("an internal error (above); please report it with the command that caused it")
-        return INTERNAL_ERROR
+    traceback.print_exception(error)
+    say("an internal error (above); please report it with the command that caused it")
+    return INTERNAL_ERROR
+
+
+def told_user(error: BaseException, message: str | None = None) -> int:
+    """Say a user's error, in one line. Returns its exit code."""
+    say(one_line(error) if message is None else message)
+    show_traceback_if_asked(error)
+    return USER_ERROR

@@ -45,7 +45,11 @@ class Numbers:
         return torch.tensor(values if len(values) > 1 else values[0], dtype=kind)
 
     def take(self, tensor: Tensor) -> None:
-        """Set them. Raises ValueError for another number of them."""
+        """Set them.
+
+        Raises:
+          ValueError: for another number of them.
+        """
         if tensor.shape != self.tensor().shape:
             raise ValueError(f"{list(tensor.shape)} numbers are not {', '.join(self.names)}")
         for name, value in zip(self.names, tensor.reshape(-1).tolist(), strict=True):
@@ -108,7 +112,12 @@ def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check(parts: Mapping[str, Part], tensors: Mapping[str, Tensor], path: str) -> None:
-    """Look at everything that can be told before anything is changed. Raises KeyError, ValueError."""
+    """Look at what can be told before anything is changed.
+
+    Raises:
+      KeyError: for an entry that is absent.
+      ValueError: for one that does not fit.
+    """
     for name, part in parts.items():
         full = f"{path}{name}"
         if isinstance(part, Tensor | torch.Generator | Numbers):

@@ -31,7 +31,11 @@ class Board(Protocol):
 
 
 def check(logger: str) -> str:
-    """The logger's name. Raises InputError for one that does not exist, or whose package is not installed."""
+    """The logger's name.
+
+    Raises:
+      InputError: for one that does not exist, or whose package is not installed.
+    """
     if logger not in LOGGERS:
         raise InputError(f"no logger '{logger}'; there are: {', '.join(LOGGERS)}")
     if logger == "wandb" and importlib.util.find_spec("wandb") is None:
@@ -46,7 +50,8 @@ def open_board(logger: str, folder: Path, *, settings: Mapping[str, Any], done: 
       settings: the run's configuration, for boards that show it.
       done: environment steps at the checkpoint that the run goes on from; None for a new run.
 
-    Raises: InputError as `check`.
+    Raises:
+      InputError: as `check`.
     """
     if check(logger) == "none":
         return None

@@ -14,9 +14,7 @@ from mocap_data.files import atomic_path
 from npmp import checkpoint
 from npmp.training.trainer import Trainer
 
-PATIENCE = (
-    10  # iterations in a row that may go wrong, in a way that leaves the networks sound, before the run is given up
-)
+PATIENCE = 10  # iterations in a row that may go wrong and leave the networks sound, before the run is given up
 LOST_SHARE = 0.1  # an iteration went wrong when the simulations of more than this share of its robots broke down
 REMEMBERED = 20  # iterations and breakdowns before the end that diverged.json tells of
 

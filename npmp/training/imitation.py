@@ -40,7 +40,11 @@ RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 @dataclass(frozen=True)
 class ImitationSettings:
-    """How a skill module is trained. Raises ValueError for values out of range."""
+    """How a skill module is trained.
+
+    Raises:
+      ValueError: for values out of range.
+    """
 
     algo: AlgorithmConfig = field(default_factory=WorldModelConfig)  # its type says which algorithm
     num_envs: int = 1024  # robots simulated at once

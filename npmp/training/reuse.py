@@ -22,7 +22,11 @@ from npmp.training import boards, run
 
 @dataclass(frozen=True)
 class ReuseSettings:
-    """How a high-level policy is trained. Raises ValueError for values out of range."""
+    """How a high-level policy is trained.
+
+    Raises:
+      ValueError: for values out of range.
+    """
 
     algo: VMPOTrainerConfig = field(default_factory=VMPOTrainerConfig)
     num_envs: int = 128  # robots simulated at once

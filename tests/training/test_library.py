@@ -1,0 +1,93 @@
+"""Training without a command: generators, threads of the caller, and how deep the loss lies below a command."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from experiments import cli
+from mocap_data.store import MotionSet, write_motions
+from npmp import SkillModule
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.training.imitation import ImitationSettings, train_module
+from npmp.training.reuse import ReuseSettings, train_policy
+from npmp.training.run import Caller
+from npmp.world_model import fitting
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+
+ROOT = Path(__file__).resolve().parents[2]
+DEEPEST = 8  # frames of ours from a command to the line that computes a loss
+
+TINY = ImitationSettings(
+    algo=WorldModelConfig(
+        model_hidden=(16,), model_batch=16, policy_batch=8, horizon=(2, 2), model_updates=1, policy_updates=1
+    ),
+    num_envs=8,
+    net=NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=16),
+    steps=8 * (16 + 4),
+    evaluation_starts=2,
+    logger="none",
+)
+
+
+def ours() -> list[str]:
+    """Frames of this project on the stack, without the tests'."""
+    packages = tuple(str(ROOT / name) + "/" for name in ("npmp", "experiments"))
+    return [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_stack() if f.filename.startswith(packages)]
+
+
+def test_the_loss_is_few_frames_below_the_command(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, list[str]] = {}
+
+    def noting(name: str, function: Any) -> Any:
+        def noted(*arguments: Any) -> Any:
+            found[name] = [*ours(), name]  # the function's own frame is the last
+            return function(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(fitting, "model_loss", noting("model_loss", fitting.model_loss))
+    improve = WorldModelTrainer.improve_policy
+    monkeypatch.setattr(WorldModelTrainer, "improve_policy", noting("improve_policy", improve))
+    write_motions(tmp_path / "m.h5", motions)
+    out = tmp_path / "run"
+    assert cli.main(["imitate", f"data={tmp_path / 'm.h5'}", f"out={out}", "debug=tiny", "threads=1", "steps=288"]) == 0
+    assert found.keys() == {"model_loss", "improve_policy"}
+    for frames in found.values():
+        print("\n".join(frames))
+        assert len(frames) <= DEEPEST, "\n".join(frames)
+
+
+def test_a_run_depends_on_its_seed_alone_and_goes_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    summaries, began = [], []
+    for name, draws in (("one", 0), ("other", 7)):
+        torch.rand(draws)
+        caller = Caller(begin=lambda: began.append(True))
+        summaries.append(train_module(motions, robot, tmp_path / name, TINY, seed=3, caller=caller))
+    assert summaries[0]["after"] == summaries[1]["after"] and len(began) == 2
+    one, other = (SkillModule.load(tmp_path / name / "module").state_dict() for name in ("one", "other"))
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    again = train_module(motions, robot, tmp_path / "one", TINY, seed=3, resume=tmp_path / "one")
+    assert again["iterations"] == summaries[0]["iterations"] == 2
+
+
+def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    train_module(motions, robot, tmp_path / "imitated", TINY)
+    settings = ReuseSettings(num_envs=4, steps=128, evaluation_robots=2, evaluation_seconds=0.2, logger="none")
+    module = tmp_path / "imitated" / "module"
+    one, other = (train_policy(module, robot, tmp_path / name, settings, seed=1) for name in ("one", "other"))
+    assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 1
+    assert (tmp_path / "one" / "policy" / "policy.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every"])
+def test_settings_out_of_range_are_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
+        ImitationSettings(**{name: 0})  # type: ignore[arg-type]
