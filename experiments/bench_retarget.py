@@ -33,11 +33,11 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
-from retarget import pose
+from retarget import inverse_kinematics, kinematics
 from retarget.pipeline import targets_of
+from retarget.prepared_robot import PreparedRobot
 from retarget.quality import overall_rms
-from retarget.solver import Solver
-from retarget.targets import MIN_FRAMES, solver_for
+from retarget.targets import MIN_FRAMES, prepared_for
 
 FIRST_FRAME_STEPS = 20  # of mink on a track's first frame, which no earlier frame warms up
 SAME_RMS = (
@@ -97,7 +97,7 @@ def pipeline_figures(settings: DictConfig, run: Run, repeats: int, *, read: int)
 class Track:
     """One clip's pose problem: what both sides solve."""
 
-    problem: pose.Problem
+    problem: inverse_kinematics.Problem
     goal: Array  # (T, M, 3) [m]
 
 
@@ -108,7 +108,7 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
     `given`. Raises InputError where no clip can be retargeted.
     """
     options = retarget.Options(**given)
-    solver: Solver | None = None
+    prepared: PreparedRobot | None = None
     chosen: list[Clip] = []
     for clip in clips:
         left = frames - sum(other.num_frames for other in chosen)
@@ -116,18 +116,18 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
             continue
         piece = clip.crop(0, min(left, clip.num_frames))
         try:
-            fitting = solver_for(Solver.of(robot), piece)
+            fitting = prepared_for(PreparedRobot.of(robot), piece)
             targets_of(piece, fitting, options)
         except InputError:
             continue  # left out by the pipeline, too
-        solver = fitting
+        prepared = fitting
         chosen.append(piece)
-    if solver is None:
+    if prepared is None:
         raise InputError(f"no recording that robot '{robot.name}' can be retargeted to")
-    theta = solver.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
-    problem = solver.problem(theta, solver.regularization(options), solver.weights(options.weights))
-    ready = [targets_of(clip, solver, options) for clip in chosen]
-    return [Track(problem, targets.planted + solver.layout.displacement(theta, targets.heading)) for targets in ready]
+    theta = prepared.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
+    problem = prepared.problem(theta, prepared.regularization(options), prepared.weights(options.weights))
+    ready = [targets_of(clip, prepared, options) for clip in chosen]
+    return [Track(problem, targets.locked + prepared.layout.displacement(theta, targets.heading)) for targets in ready]
 
 
 def pose_figures(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def pose_figures(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], 
 
 def solve(track: Track, threads: int | None) -> Array:
     """Our poses (T, 7 + J) of a track, from nothing but its targets."""
-    return pose.solve_track(track.problem, track.goal, threads=threads)
+    return inverse_kinematics.solve_track(track.problem, track.goal, threads=threads)
 
 
 def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, float]:
@@ -202,7 +202,7 @@ def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, flo
     squares, costs = [], []
     for track, qpos in zip(tracks, solutions, strict=True):
         problem = track.problem
-        world = pose.positions_of(problem.points, *pose.forward(problem.tree, qpos))
+        world = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
         error = np.square(world - track.goal).sum(axis=-1)  # (T, M)
         weight = 1.0 if problem.weight is None else problem.weight
         bend = np.square(qpos[:, 7:] - problem.stand).sum(axis=-1)
@@ -250,12 +250,12 @@ class MinkLoop:
         posture.set_target(np.concatenate([robot.home_qpos[:7], problem.stand]))
         self.tasks = [*self.markers, posture]
         self.limits = [mink.ConfigurationLimit(self.model, gain=1.0)]
-        self.starts = [pose.fit_root(points, track.goal[:1], problem.stand)[0] for track in tracks]
+        self.starts = [inverse_kinematics.fit_root(points, track.goal[:1], problem.stand)[0] for track in tracks]
         self.targets = [self._poses(track, qpos) for track, qpos in zip(tracks, solutions, strict=True)]
 
     def _poses(self, track: Track, solution: Array) -> list[list[Any]]:
         """The markers' targets as rigid poses, (T)(M)."""
-        _, rotation = pose.forward(track.problem.tree, solution)
+        _, rotation = kinematics.forward(track.problem.tree, solution)
         turned = rotation[:, track.problem.points.body]  # (T, M, 3, 3)
         lie = self.mink.lie
         return [

@@ -103,7 +103,7 @@ def write_mjlab(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: 
     velocity = None
     if robot is not None:
         from retarget.imported import body_velocities
-        from retarget.pose import tree_of
+        from retarget.kinematics import tree_of
 
         velocity = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
     write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, body_velocity=velocity)

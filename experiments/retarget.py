@@ -40,7 +40,7 @@ from mocap_data.plausible import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot
-from retarget import Cleaned, CleanOptions, Dropped, Judge, Options, clean, cleaning, retarget, retarget_many
+from retarget import Cleaned, CleanOptions, Dropped, Options, QualityMeter, clean, cleaning, retarget, retarget_many
 from retarget.gaits import SPEEDS, TURN, kinds_of
 from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
 from retarget.quality import BAD, overall_rms, trouble
@@ -211,7 +211,7 @@ def joint_options(config: DictConfig) -> dict[str, Any]:
         "time_scale": config.time_scale,
         "cutoff_hz": config.marker_cutoff_hz,
         "root_cutoff_hz": config.root_cutoff_hz,
-        "hold_feet": config.plant_feet,
+        "hold_feet": config.lock_feet,
         "joint_speed_share": config.joint_speed_share,
     }
     JointOptions.given(chosen)
@@ -273,9 +273,9 @@ def motions_of(
                 raise
             failures = [(gathered.clips[0].name, one_line(error))]
     if gathered.motions:
-        judge = Judge(robot)
-        judged = tuple(judge.judged(motion) for motion in gathered.motions)
-        sets.append(set_of(robot, judged, {"method": "as it came"}))
+        meter = QualityMeter(robot)
+        measured = tuple(meter.measured(motion) for motion in gathered.motions)
+        sets.append(set_of(robot, measured, {"method": "as it came"}))
     return merged(sets, gathered.origins), failures
 
 

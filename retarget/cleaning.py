@@ -29,9 +29,9 @@ from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import Bools, runs
+from retarget.kinematics import tree_of
 from retarget.options import by_name
-from retarget.pose import tree_of
-from retarget.quality import Judge, beyond_positions, beyond_speed
+from retarget.quality import QualityMeter, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
 from retarget.split import recording_of
 
@@ -164,7 +164,7 @@ class Cleaner:
 
     robot: Robot
     options: CleanOptions
-    judge: Judge = field(repr=False)
+    meter: QualityMeter = field(repr=False)
     collision: SelfCollision = field(repr=False)
 
     def reasons(self, motion: ReferenceMotion) -> Iterator[tuple[str, Bools]]:
@@ -176,7 +176,7 @@ class Cleaner:
         if options.velocity_limits:
             yield VELOCITY, np.asarray(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).any(axis=1))
         if options.feet_far_m is not None:
-            clearance = self.judge.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
+            clearance = self.meter.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
             yield FEET_FAR, longer(clearance > options.feet_far_m, options.feet_far_s, rate)
         if options.max_error_m is not None and "marker_rms_m" in motion.frame_quality:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
@@ -246,8 +246,8 @@ def clean(
     chosen = clean_options(options)
     if motion_set.joint_names != tuple(robot.joint_names):
         raise InputError(f"the motions are of robot '{motion_set.robot}', expected '{robot.name}'")
-    judge = Judge(robot)
-    cleaner = Cleaner(robot, chosen, judge, SelfCollision(robot))
+    meter = QualityMeter(robot)
+    cleaner = Cleaner(robot, chosen, meter, SelfCollision(robot))
     ways = mirrors_of(robot, chosen.mirrors)
     tree = tree_of(robot.model())
     motions: list[ReferenceMotion] = []
@@ -260,7 +260,7 @@ def clean(
         for (start, stop), name in zip(kept, chunk_names(motion, kept), strict=True):
             name = name if name == motion.name else unused(name, used)
             part = replace(motion.crop(start, stop), name=name, recording=recording_of(motion))
-            part = judge.judged(part)
+            part = meter.measured(part)
             kept_s += part.duration_s
             motions.append(part)
             motions += [

@@ -19,8 +19,8 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
 from npmp.robots import Robot
-from retarget.pose import Tree, forward, tree_of
-from retarget.quality import Judge
+from retarget.kinematics import Tree, forward, tree_of
+from retarget.quality import QualityMeter
 from retarget.resampling import velocities
 
 # Body poses in a file may come from other simulators and meshes' origins, but not from another pose.
@@ -73,8 +73,8 @@ def to_reference_motion(
         licence=motion.licence,
         recording=motion.name,
     )
-    judge = Judge(robot)
-    return judge.judged(replace(imported, contacts=judge.contacts(imported)))
+    meter = QualityMeter(robot)
+    return meter.measured(replace(imported, contacts=meter.contacts(imported)))
 
 
 def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = MappingProxyType({})) -> list[int]:

@@ -14,7 +14,7 @@ frames, so that poses only carry the movement. Where they live depends on the ma
   leaves standing feet standing.
 - **sole markers** (those on a foot with a flat sole): a displacement on the sole, along its length and
   breadth. A sole stands level, so that this leaves heights alone, too; how high above its sole a foot carries
-  a marker (an ankle, say) is what the recording shows when the foot stands, see `Layout.with_heights`.
+  a marker (an ankle, say) is what the recording shows when the foot stands, see `MarkerLayout.with_heights`.
 - **limb markers** (all others: knees, elbows, hands): a displacement from the robot's own marker, fixed to
   its body, free in x, y and z, and pulled gently to zero.
 
@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import Robot
-from retarget.pose import Index, Linearized, Points, Tree, forward
+from retarget.inverse_kinematics import Linearized
+from retarget.kinematics import Index, Points, Tree, forward
 
 Bools = NDArray[np.bool_]
 
@@ -53,7 +54,7 @@ _LEAN_PULL = 0.1
 
 
 @dataclass(frozen=True)
-class Layout:
+class MarkerLayout:
     """How P parameters make M symmetric offsets: offset[m] = sum_p sign[p, m] theta[p] e_(axis[p])."""
 
     names: tuple[str, ...]
@@ -126,7 +127,7 @@ class Layout:
         x, y = local[:, 0], local[:, 1]
         return np.stack((cos * x - sin * y, sin * x + cos * y, np.broadcast_to(local[:, 2], heading.shape)), axis=-1)
 
-    def with_heights(self, height: Array) -> Layout:
+    def with_heights(self, height: Array) -> MarkerLayout:
         """The layout with its sole markers moved to `height` (M,) [m] above the floor when the sole stands on it.
 
         Of the markers that the mirrors map onto each other the mean is taken.
@@ -136,7 +137,7 @@ class Layout:
         return replace(self, position=self.position + rise[:, None] * self.up, height=self.height + rise)
 
 
-def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> Layout:
+def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> MarkerLayout:
     """The layout of a robot's markers, or of those `chosen`, symmetric under all of the robot's mirrors together.
 
     Raises InputError when the robot has no markers or one on an unknown body, or where a mirror maps a chosen
@@ -182,7 +183,7 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
             if not clash:
                 axes.append(axis)
                 signs.append(row)
-    return Layout(
+    return MarkerLayout(
         names,
         body,
         position,
@@ -213,7 +214,7 @@ def _products(robot: Robot) -> list[tuple[Index, Array]]:
     return found
 
 
-def offset_jacobian(layout: Layout, rotation: Array, heading: Array, weight: Array | None = None) -> Array:
+def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weight: Array | None = None) -> Array:
     """Derivative (T, 3M, P) of the residual f - (p + displacement) by the parameters.
 
     rotation: (T, B, 3, 3) of all bodies. heading: (T, M) [rad]. weight: (M,) of the markers, as in the problem.

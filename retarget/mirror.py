@@ -20,7 +20,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from npmp.robots.symmetry import Symmetry
-from retarget.pose import Tree, forward_quaternions, tree_of
+from retarget.kinematics import Tree, forward_quaternions, tree_of
 
 JOIN = "+"  # between the mirrors of a combination
 _X, _Y = np.array([-1.0, 1.0, 1.0]), np.array([1.0, -1.0, 1.0])

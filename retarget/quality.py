@@ -51,7 +51,7 @@ BAD = {
 }  # fmt: skip
 
 
-class Judge:
+class QualityMeter:
     """The figures of a robot's motions. Not to be shared between threads."""
 
     def __init__(self, robot: Robot) -> None:
@@ -98,7 +98,7 @@ class Judge:
             "jerk_rms": jerk_rms(joints, rate),
         }
 
-    def judged(self, motion: ReferenceMotion) -> ReferenceMotion:
+    def measured(self, motion: ReferenceMotion) -> ReferenceMotion:
         """The motion with its figures computed anew; those that cannot be (markers) stay as they are."""
         return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
 

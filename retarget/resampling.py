@@ -18,7 +18,7 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.pose import Tree, forward_quaternions, tree_of
+from retarget.kinematics import Tree, forward_quaternions, tree_of
 
 _ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
 

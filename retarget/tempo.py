@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget.pose import Tree, tree_of
+from retarget.kinematics import Tree, tree_of
 from retarget.quality import beyond_speed
 from retarget.resampling import resample
 

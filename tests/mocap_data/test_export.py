@@ -14,7 +14,7 @@ from mocap_data.export import angular_velocity, difference_velocities, write_mjl
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from npmp.robots import Robot
 from retarget.imported import body_velocities
-from retarget.pose import forward, tree_of
+from retarget.kinematics import forward, tree_of
 from retarget.resampling import velocities
 
 RATE = 50.0

@@ -39,7 +39,7 @@ from retarget.cleaning import (
     pieces,
     summary,
 )  # fmt: skip
-from retarget.quality import Judge
+from retarget.quality import QualityMeter
 
 RATE = 50.0
 PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False, "margin_s": 0.0}
@@ -115,7 +115,7 @@ def test_one_foot_on_the_ground_is_no_jump(robot: Robot, make: SimpleNamespace, 
     walk[150:200, 2] += 0.12
     walk[150:200, 9] = robot.home_qpos[9] + 0.45  # the first knee's leg is stretched down to the floor
     motion = make.motion_of(robot, walk)
-    feet = Judge(robot).feet(motion)[150:200, :, 0, 2] - robot.foot_radius
+    feet = QualityMeter(robot).feet(motion)[150:200, :, 0, 2] - robot.foot_radius
     assert (feet.min(axis=1) < 0.06).all() and (np.sort(feet, axis=1)[:, 1] > 0.06).all()
     assert FEET_FAR not in reasons(clean(set_of(robot, motion), robot, **PLAIN))
 
@@ -250,13 +250,13 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
     ends = ("", "_lr", "_fb", "_lrfb")
     assert cleaned.motions.names == tuple(f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends)
     accounted(cleaned, motions)
-    judge = Judge(robot)
+    meter = QualityMeter(robot)
     for motion in cleaned.motions.motions:
         assert motion.num_frames in (366, 367) and motion.recording == motion.name[0]
         assert motion.split == cleaned.motions[f"{motion.recording}_c00"].split
         assert motion.weight == cleaned.motions[motion.name[:5]].weight
         # the figures of a mirror are copied; found anew they are the same
-        for key, value in judge.figures(motion).items():
+        for key, value in meter.figures(motion).items():
             assert motion.quality[key] == pytest.approx(value, rel=1e-6, abs=1e-9), key
     assert {m.split for m in cleaned.motions.motions} == {"train", "validation"}
     assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == (

@@ -13,7 +13,7 @@ from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from npmp.robots import Robot
 from retarget.imported import columns_of, import_motion, is_robot_motion, to_reference_motion
-from retarget.pose import forward, tree_of
+from retarget.kinematics import forward, tree_of
 from retarget.resampling import velocities
 
 

@@ -22,7 +22,7 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.mirror import FRONT_BACK_MARKERS, combinations, mirror, mirror_clip, sides, suffix
-from retarget.quality import Judge
+from retarget.quality import QualityMeter
 from retarget.skeletons import DOG, marker_positions
 
 ALL = ("left_right", "front_back", "left_right+front_back")
@@ -93,8 +93,8 @@ def test_velocities_are_those_of_the_mirrored_poses(make: SimpleNamespace, name:
 def test_figures_of_a_mirror_are_those_of_the_motion(make: SimpleNamespace, name: str, mirrors: str) -> None:
     """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the ground."""
     robot = robots.load(name)
-    motion, judge = random_motion(make, robot, seed=7, frames=60), Judge(robot)
-    found, image = judge.figures(motion), judge.figures(mirror(motion, robot, mirrors))
+    motion, meter = random_motion(make, robot, seed=7, frames=60), QualityMeter(robot)
+    found, image = meter.figures(motion), meter.figures(mirror(motion, robot, mirrors))
     assert found["self_collision_share"] > 0.0
     assert image == {key: pytest.approx(value, rel=1e-9, abs=1e-12) for key, value in found.items()}
 

@@ -17,7 +17,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp import robots
-from retarget import offsets, pose, targets
+from retarget import kinematics, offsets, targets
 from retarget.mirror import mirror_clip
 from retarget.skeletons import CMU, DOG, marker_positions
 
@@ -355,7 +355,7 @@ def test_alternation_beats_the_robots_own_markers(robot: robots.Robot, shared: P
     plain = retarget.retarget(clip, robot, rounds=0)
     fitted = retarget.retarget(clip, robot)
     assert fitted.quality["rms_marker_m"] < 0.5 * plain.quality["rms_marker_m"]
-    assert pose.tree_of(robot.model()).num_joints == 12
+    assert kinematics.tree_of(robot.model()).num_joints == 12
 
 
 def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:

@@ -10,22 +10,19 @@ and nothing is a small matrix product. Shapes here: T frames, M points, J hinges
 Frames of hinges are turned so that every hinge turns about its own z axis, which makes a hinge a plane
 rotation of two columns.
 
-`pose.solve_poses` and `pose.solve_track` are the way in.
+`inverse_kinematics.solve_poses` and `solve_track` are the way in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mocap_data.arrays import Array
-
-if TYPE_CHECKING:
-    from retarget.pose import Points, Tree
+from retarget.kinematics import Points, Tree
 
 _ROUND = 1e-14  # entries of constant rotations this close to 0 or 1 are that: products with them are skipped
 Columns = tuple[Array, Array, Array]  # of a rotation matrix, each (3, T)
