@@ -34,6 +34,11 @@ def run(config: DictConfig, run: Run) -> int:
     names = chosen(data, config.clips, config.split)
     first = read_motions(data, clips=names[:1])
     robot = robot_of(first)
+    if robot is None and kind == "mjlab":
+        raise InputError(
+            f"{data}: format=mjlab holds the bodies' poses; these need the model of robot {first.robot!r} that the "
+            "motions were made with, which is not here (format=unitree_csv needs none)"
+        )
     run.begin()
     suffix, write = FORMATS[kind]
     table = Table(title=f"{kind} of robot {first.robot}", title_justify="left")
@@ -77,10 +82,7 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
 
 
 def robot_of(motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of, None where it is none of those here, or has another model by now.
-
-    With it body velocities are the kinematics of qvel, as mjlab's own; without it differences of the body poses.
-    """
+    """The robot that a dataset is of, None where it is none of those here, or has another model by now."""
     try:
         robot = robots.load(motions.robot)
     except InputError:
@@ -100,13 +102,11 @@ def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> Refer
 
 
 def write_mjlab(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
-    velocity = None
-    if robot is not None:
-        from retarget.imported import body_velocities
-        from retarget.kinematics import tree_of
+    assert robot is not None  # see `run`
+    from retarget.kinematics import body_states, tree_of
 
-        velocity = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
-    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, body_velocity=velocity)
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)
 
 
 def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
@@ -115,9 +115,10 @@ def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Ro
 
 FORMATS: Mapping[str, tuple[str, Writer]] = {"mjlab": (".npz", write_mjlab), "unitree_csv": (".csv", write_csv)}
 CONVENTIONS = {
-    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins in world "
-    "axes; bodies without the world, joints and bodies in MuJoCo's order",
-    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; no header",
+    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins "
+    "in world axes; bodies without the world, joints and bodies in MuJoCo's order",
+    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; "
+    "no header",
 }
 
 

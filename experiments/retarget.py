@@ -211,7 +211,7 @@ def joint_options(config: DictConfig) -> dict[str, Any]:
         "time_scale": config.time_scale,
         "cutoff_hz": config.marker_cutoff_hz,
         "root_cutoff_hz": config.root_cutoff_hz,
-        "hold_feet": config.lock_feet,
+        "lock_feet": config.lock_feet,
         "joint_speed_share": config.joint_speed_share,
     }
     JointOptions.given(chosen)

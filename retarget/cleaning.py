@@ -29,7 +29,6 @@ from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import Bools, runs
-from retarget.kinematics import tree_of
 from retarget.options import by_name
 from retarget.quality import QualityMeter, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
@@ -249,8 +248,8 @@ def clean(
     meter = QualityMeter(robot)
     cleaner = Cleaner(robot, chosen, meter, SelfCollision(robot))
     ways = mirrors_of(robot, chosen.mirrors)
-    tree = tree_of(robot.model())
     motions: list[ReferenceMotion] = []
+    speeds: list[Array] = []
     dropped: list[Dropped] = []
     used = set(motion_set.names)
     kept_s = 0.0
@@ -264,12 +263,14 @@ def clean(
             kept_s += part.duration_s
             motions.append(part)
             motions += [
-                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used), tree=tree)
-                for way in ways
+                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used)) for way in ways
             ]
-    divided = split.split(motions, chosen.validation, chosen.seed, origins)
+            # the chunk's first velocity leads to it from a frame that the chunk does not hold
+            speed = weights.smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
+            speeds += [speed] * (1 + len(ways))
+    divided = split.split(motions, chosen.validation, chosen.seed, origins, known=speeds)
     if chosen.flatten and divided:
-        divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio)
+        divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio, known=speeds)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}
     return Cleaned(
         replace(motion_set, motions=divided, provenance=provenance),

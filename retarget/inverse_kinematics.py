@@ -98,7 +98,7 @@ def solve_poses(
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for `targets` (T, M, 3) [m], from initial poses `start`.
 
-    Levenberg-Marquardt, all frames of a chunk at once (see `retarget.batch`); a frame leaves when its step
+    Levenberg-Marquardt, all frames of a chunk at once (see `levenberg_marquardt`); a frame leaves when its step
     falls below `tolerance` [m or rad]. Joint bounds are kept by projection inside the iteration: a joint at
     its bound whose gradient points outward is held, the others solve without it. threads: chunks solved at a
     time; the machine's cores (at most 8) when None. The result does not depend on it.

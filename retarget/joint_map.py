@@ -47,7 +47,7 @@ from retarget.people import SIDES, Person, has_joints, read_person, stances, swi
 from retarget.pose_sequence import smooth_root
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
-from retarget.resampling import frame_times, nearest, resample_qpos, velocities
+from retarget.resampling import frame_times, nearest, resample_qpos
 from retarget.self_collision import SelfCollision
 from retarget.targets import low_pass
 from retarget.trajectory_optimization import Track, held_points, settle
@@ -287,13 +287,9 @@ class Mapper:
         qpos[:, 2] -= self.floor(qpos, standing, rate)
         clearance = options.swing_height * nearest(swings(person), given_rate, rate)
         qpos = self.tidy(qpos, standing, held_points(robot, standing, heel, ball), clearance, rate)
-        position, rotation = kinematics.forward(self.prepared.tree, qpos)
         motion = ReferenceMotion(
             name=person.name,
             qpos=qpos,
-            qvel=velocities(qpos, rate),
-            body_pos=position,
-            body_quat=rotations.from_matrix(rotation),
             rate_hz=rate,
             source=person.source,
             licence=person.licence,
@@ -313,7 +309,7 @@ class Mapper:
             [np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1
         )
         return legs.orientation_error(
-            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, motion)
+            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, self.prepared.tree, motion.qpos)
         )
 
     def scale(self, person: Person) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
+from mocap_data.motion import BodyStates, ReferenceMotion
 
 Index = NDArray[np.intp]
 
@@ -138,10 +139,27 @@ def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
     return position, rotation
 
 
-def forward_quaternions(tree: Tree, qpos: Array) -> tuple[Array, Array]:
-    """As `forward`, with the orientations as unit quaternions (T, B, 4; w, x, y, z)."""
-    position, rotation = forward(tree, qpos)
-    return position, rotations.from_matrix(rotation)
+def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
+    """Poses and velocities of all bodies of a motion.
+
+    Velocities are the kinematics of the motion's `qvel`: what mj_objectVelocity gives for each body's frame. From the
+    root outwards, the child's hinge turns it about its anchor.
+    """
+    position, rotation = forward(tree, motion.qpos)
+    qvel = motion.qvel
+    linear, angular = np.zeros_like(position), np.zeros_like(position)
+    linear[:, 0] = qvel[:, :3]
+    angular[:, 0] = np.einsum("tij,tj->ti", rotation[:, 0], qvel[:, 3:6])
+    for body in np.concatenate((np.zeros(0, dtype=np.intp), *tree.levels)):
+        parent, hinge = int(tree.parent[body]), int(tree.hinge[body])
+        angular[:, body] = angular[:, parent]
+        linear[:, body] = linear[:, parent] + np.cross(angular[:, parent], position[:, body] - position[:, parent])
+        if hinge >= 0:
+            spin = (rotation[:, body] @ tree.axis[body]) * qvel[:, 6 + hinge, None]
+            anchor = rotation[:, body] @ tree.anchor[body]  # from the body's origin to the hinge
+            angular[:, body] += spin
+            linear[:, body] -= np.cross(spin, anchor)
+    return BodyStates(position, rotations.from_matrix(rotation), linear, angular)
 
 
 @dataclass(frozen=True)

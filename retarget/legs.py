@@ -13,12 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.kinematics import Points
+from retarget.kinematics import Points, Tree, forward, positions_of
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
 SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, from place to place in `LEG_MARKERS`
@@ -46,13 +44,13 @@ def directions(points: Array) -> Array:
     return np.asarray(segments / length)
 
 
-def robot_directions(robot: Robot, motion: ReferenceMotion) -> Array:
-    """(T, 2, 2, 3) directions of the robot's thighs and shanks, from its markers L_hip, L_knee, L_foot and R_...
+def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
+    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J), from its markers L_hip, L_knee,
+    L_foot and R_...
 
     Raises InputError for a robot without these markers.
     """
-    points = leg_points(robot)
-    world = motion.body_pos[:, points.body] + rotations.rotate(motion.body_quat[:, points.body], points.local)
+    world = positions_of(leg_points(robot), *forward(tree, qpos))
     return directions(world.reshape(-1, 2, 3, 3))
 
 

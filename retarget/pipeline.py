@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
@@ -27,7 +26,6 @@ from retarget.offsets import estimate
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
-from retarget.resampling import velocities
 from retarget.self_collision import SelfCollision
 from retarget.targets import (
     Recorded,
@@ -224,16 +222,12 @@ def _motions(
             solved = [pose_sequence.free_arms(q, inside, ready[0].rate_hz, prepared, most) for q in solved]
     motions = []
     for clip, track, shift, qpos in zip(clips, ready, shifts, solved, strict=True):
-        position, rotation = kinematics.forward(prepared.tree, qpos)
-        world = kinematics.positions_of(layout.points(theta), position, rotation)
+        world = kinematics.positions_of(layout.points(theta), *kinematics.forward(prepared.tree, qpos))
         squares = np.square(world - (track.raw + shift)).sum(axis=-1)  # (T, M)
         contacts = track.standing & prepared.on_floor(qpos)
         motion = ReferenceMotion(
             name=clip.clip.name,
             qpos=qpos,
-            qvel=velocities(qpos, track.rate_hz),
-            body_pos=position,
-            body_quat=rotations.from_matrix(rotation),
             rate_hz=track.rate_hz,
             source=clip.clip.source,
             licence=clip.clip.licence,
@@ -248,7 +242,9 @@ def _motions(
         )
         wanted = legs.marker_directions(track.raw, layout.names)
         if wanted is not None:
-            error = legs.orientation_error(wanted, legs.robot_directions(prepared.robot, motion)).mean(axis=(1, 2))
+            error = legs.orientation_error(wanted, legs.robot_directions(prepared.robot, prepared.tree, qpos)).mean(
+                axis=(1, 2)
+            )
             motion = replace(motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error})
         motions.append(meter.measured(motion))
     return motions

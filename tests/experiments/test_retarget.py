@@ -249,13 +249,15 @@ def test_motions_of_others_are_taken_as_they_are(
     elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mocap_data.export import write_mjlab_npz
+    from retarget.kinematics import body_states, tree_of
 
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "out=m.h5", "clean=false") == 0
     (motion,) = read_motions("m.h5").motions
     (elsewhere / "theirs").mkdir()
     robot = robots.load("anymal_b")
-    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names)
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names, bodies)
     capsys.readouterr()
     assert npmp_retarget("source=[a.npz,theirs]", "out=n.h5", "clean=false") == 0
     motions = read_motions("n.h5")

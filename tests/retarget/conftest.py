@@ -16,7 +16,6 @@ from npmp.robots import Robot
 from retarget import foot_locking, inverse_kinematics, kinematics
 from retarget.ground import Bools
 from retarget.prepared_robot import PreparedRobot
-from retarget.resampling import velocities
 
 _SOLE_WEIGHT = 100.0  # of all contact points of a foot together, against 1 for a trunk marker
 _ROOT_TIME = 0.1  # [s] standard deviation of the window that the root's displacement is smoothed with
@@ -24,17 +23,8 @@ _KEEP = 1e-3  # [m^2 / rad^2] pull of the joints to where they were
 
 
 def motion_of(robot: Robot, qpos: Array, rate_hz: float = 50.0, name: str = "m", **more: object) -> ReferenceMotion:
-    """Poses (T, 7 + J) as a motion: velocities by differences, bodies by forward kinematics."""
-    body_pos, body_quat = kinematics.forward_quaternions(kinematics.tree_of(robot.model()), qpos)
-    return ReferenceMotion(
-        name=name,
-        qpos=qpos,
-        qvel=velocities(qpos, rate_hz),
-        body_pos=body_pos,
-        body_quat=body_quat,
-        rate_hz=rate_hz,
-        **more,
-    )
+    """Poses (T, 7 + J) as a motion."""
+    return ReferenceMotion(name=name, qpos=qpos, rate_hz=rate_hz, **more)
 
 
 def standing(robot: Robot, frames: int) -> Array:
