@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from experiments import imitate
-from experiments.bench import finished, synthetic_motions
+from experiments.bench_tools import finished, synthetic_motions
 from experiments.common import Run, compose, console, cpus
 from experiments.plant import place_of, plant_of
 from experiments.typed import build

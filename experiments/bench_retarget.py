@@ -27,7 +27,8 @@ from omegaconf import DictConfig
 import retarget
 from experiments import retarget as retarget_verb
 from experiments.common import Run, at_least, compose, cpus
-from experiments.retarget import read_clips, solver_options
+from experiments.recordings import gather
+from experiments.retarget import solver_options
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
@@ -52,8 +53,8 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     settings = compose("retarget", [f"robot={config.robot.name}"])
     settings.source = config.source
     settings.report = None
-    clips, _ = read_clips(settings)
     robot = robots.load(config.robot.name)
+    clips = gather(settings, robot).clips
     return {
         **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
         **pose_figures(clips, robot, solver_options(settings), config),

@@ -88,8 +88,8 @@ class CleanOptions:
     margin_s: float = 0.1
     min_chunk_s: float = 1.0
     max_chunk_s: float = 10.0
-    mirrors: str = "all"
-    validation: float = 0.1
+    mirrors: str = "none"
+    validation: float = 0.0
     flatten: bool = True
     max_weight_ratio: float = 30.0
     seed: int = 0

@@ -167,22 +167,7 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         if missing:
             raise InputError(f"markers come with their mirror images; missing: {', '.join(missing)}")
         images[k] = [names.index(every[i]) for i in permutation[place]]
-    axes: list[int] = []
-    signs: list[Array] = []
-    todo = set(range(len(names)))
-    while todo:
-        seed = min(todo)
-        todo -= set(images[:, seed].tolist())
-        for axis in range(2 if on_foot[seed] else 3):
-            row = np.zeros(len(names))
-            clash = False
-            for image, (_, flip) in zip(images[:, seed], products, strict=True):
-                clash |= row[image] == -flip[axis]
-                row[image] = flip[axis]
-            # A clash: a mirror maps the marker to itself and this component to its negative, so it is zero.
-            if not clash:
-                axes.append(axis)
-                signs.append(row)
+    axis, sign = _symmetric_parameters(images, products, on_foot)
     return MarkerLayout(
         names,
         body,
@@ -193,11 +178,35 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         at_zero[0, body].transpose(0, 2, 1),
         at_home[0, body, 2],
         height,
-        np.array(axes, dtype=np.intp),
-        np.array(signs),
+        axis,
+        sign,
         not any(mirror.normal[0] for mirror in robot.symmetries.values()),
         images,
     )
+
+
+def _symmetric_parameters(images: Index, products: list[tuple[Index, Array]], on_foot: Bools) -> tuple[Index, Array]:
+    """(P,) axes and (P, M) signs of the parameters that M markers share under the products of the mirrors.
+
+    images: (N, M) marker that each is mapped to, by product.
+    """
+    axes: list[int] = []
+    signs: list[Array] = []
+    todo = set(range(images.shape[1]))
+    while todo:
+        seed = min(todo)
+        todo -= set(images[:, seed].tolist())
+        for axis in range(2 if on_foot[seed] else 3):
+            row = np.zeros(images.shape[1])
+            clash = False
+            for image, (_, flip) in zip(images[:, seed], products, strict=True):
+                clash |= row[image] == -flip[axis]
+                row[image] = flip[axis]
+            # A clash: a mirror maps the marker to itself and this component to its negative, so it is zero.
+            if not clash:
+                axes.append(axis)
+                signs.append(row)
+    return np.array(axes, dtype=np.intp), np.array(signs)
 
 
 def _products(robot: Robot) -> list[tuple[Index, Array]]:

@@ -247,7 +247,7 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
         )
         for i, name in enumerate(("a", "b"))
     ]
-    cleaned = clean(set_of(robot, *motions), robot, validation=0.4)
+    cleaned = clean(set_of(robot, *motions), robot, mirrors="all", validation=0.4)
     ends = ("", "_lr", "_fb", "_lrfb")
     assert cleaned.motions.names == tuple(f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends)
     accounted(cleaned, motions)
@@ -278,7 +278,7 @@ def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
 
 def test_figures_of_the_whole_that_cannot_change_stay(robot: Robot, make: SimpleNamespace) -> None:
     motion = make.motion_of(robot, make.walking(robot, 600, 0.8), quality={"body_scale": 0.9, "penetration_m": 7.0})
-    for chunk in clean(set_of(robot, motion), robot).motions.motions:
+    for chunk in clean(set_of(robot, motion), robot, mirrors="all", validation=0.1).motions.motions:
         assert chunk.quality["body_scale"] == 0.9 and chunk.quality["penetration_m"] < 1.0
 
 
@@ -306,14 +306,14 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
     with pytest.raises(InputError, match="motions are of robot 'anymal_b', expected 'op3'"):
         clean(motions, robots.load("op3"))
     assert set(REASONS) == {POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT}
-    assert CleanOptions().mirrors == "all"
+    assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)
 
 
 def test_a_recording_that_sits_down_and_walks(shared: Path, robot: Robot, tmp_path: Path) -> None:
     """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk stays."""
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_008_KAN01_001.bvh")
     motion = retarget(clip, robot)
-    cleaned = clean(set_of(robot, motion), robot)
+    cleaned = clean(set_of(robot, motion), robot, mirrors="all", validation=0.1)
     assert 3.0 < cleaned.dropped_s[ERROR] < 7.0
     assert cleaned.seconds_kept > 10.0
     for chunk in cleaned.motions.motions:
