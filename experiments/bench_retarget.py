@@ -106,7 +106,10 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
     """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held fixed.
 
     Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them with the options
-    `given`. Raises InputError where no clip can be retargeted.
+    `given`.
+
+    Raises:
+        InputError: where no clip can be retargeted.
     """
     options = retarget.Options(**given)
     prepared: PreparedRobot | None = None
@@ -227,7 +230,11 @@ class MinkLoop:
 
     @classmethod
     def of(cls, robot: Robot, tracks: Sequence[Track], solutions: Sequence[Array], iterations: int) -> MinkLoop:
-        """Model, tasks and targets. Raises ModuleNotFoundError without mink or daqp."""
+        """Model, tasks and targets.
+
+        Raises:
+            ModuleNotFoundError: without mink or daqp.
+        """
         import daqp  # noqa: F401 - mink's solver; said here where it is missing, not in the loop
         import mink
 

@@ -60,7 +60,11 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def chosen(data: Path, clips: Any, split: Any) -> list[str]:
-    """The names of the clips to write. Raises InputError for one that there is not, or none."""
+    """The names of the clips to write.
+
+    Raises:
+        InputError: for one that there is not, or none.
+    """
     summaries = summarize_motions(data)
     known = [summary.name for summary in summaries]
     asked = [clips] if isinstance(clips, str) else None if clips is None else [str(name) for name in clips]
@@ -91,7 +95,11 @@ def robot_of(motions: MotionSet) -> Robot | None:
 
 
 def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
-    """The motion at another rate (None: its own). Raises InputError where the robot that this needs is not here."""
+    """The motion at another rate (None: its own).
+
+    Raises:
+        InputError: where the robot that this needs is not here.
+    """
     if rate_hz is None or float(rate_hz) == motion.rate_hz:
         return motion
     if robot is None:

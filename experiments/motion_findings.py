@@ -335,7 +335,11 @@ def is_number(value: Any) -> bool:
 
 
 def read_json(path: Path) -> Findings:
-    """A JSON object from a file. Raises InputError for anything else."""
+    """A JSON object from a file.
+
+    Raises:
+        InputError: for anything else.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

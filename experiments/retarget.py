@@ -115,7 +115,11 @@ def warn(doubtful: Mapping[str, str]) -> None:
 
 
 def check_out(out: Path, files: Sequence[Path]) -> None:
-    """Refuse to replace a recording, or any other file that is no dataset of motions. Raises InputError."""
+    """Refuse to replace a recording, or any other file that is no dataset of motions.
+
+    Raises:
+        InputError: for such a file.
+    """
     if not (out.exists() or out.is_symlink()):
         return
     if any(file.exists() and out.exists() and os.path.samefile(file, out) for file in files):
@@ -139,7 +143,8 @@ def is_dataset(path: Path) -> bool:
 def report_place(chosen: Any, out: Path) -> Path | None:
     """Where the report goes: beside the dataset, where report= says, or nowhere.
 
-    Raises InputError for a folder, or a file that is no report of ours, which is not replaced.
+    Raises:
+        InputError: for a folder, or a file that is no report of ours, which is not replaced.
     """
     if chosen is None or chosen is False:
         return None
@@ -161,22 +166,33 @@ def report_place(chosen: Any, out: Path) -> Path | None:
 
 
 def solver_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about the solver, for `retarget_many`. Raises InputError for a value that makes no
-    sense."""
+    """What the configuration says about the solver, for `retarget_many`.
+
+    Raises:
+        InputError: for a value that makes no sense.
+    """
     chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
     Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
     return chosen
 
 
 def clean_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about cleaning, for `clean`. Raises InputError for a value that makes no sense."""
+    """What the configuration says about cleaning, for `clean`.
+
+    Raises:
+        InputError: for a value that makes no sense.
+    """
     chosen = {key: _plain(config[key]) for key in CLEAN_KEYS if key in config}
     CleanOptions(**chosen)
     return chosen
 
 
 def joint_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about people's joints. Raises InputError for a value that makes no sense."""
+    """What the configuration says about people's joints.
+
+    Raises:
+        InputError: for a value that makes no sense.
+    """
     chosen = {
         "rate_hz": config.rate_hz,
         "time_scale": config.time_scale,
@@ -200,7 +216,10 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
     """What was gathered without the clips whose size says that their units were read wrongly; those are failures.
 
     scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the dataset. Who gives
-    scale= has said what the units are; such a clip is warned of and kept. Raises InputError where nothing remains.
+    scale= has said what the units are; such a clip is warned of and kept.
+
+    Raises:
+        InputError: where nothing remains.
     """
     apart = [
         clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()

@@ -119,7 +119,8 @@ class ReferenceMotion:
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
-        Raises InputError unless 0 <= start < stop <= T.
+        Raises:
+            InputError: unless 0 <= start < stop <= T.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -163,7 +164,11 @@ def velocities(qpos: Array, rate_hz: float) -> Array:
 
 
 def _read_only_bools(values: Any, what: str) -> Bools:
-    """`values` as a read-only (T, F) array of truth values. Raises InputError for anything but those, 0 and 1."""
+    """`values` as a read-only (T, F) array of truth values.
+
+    Raises:
+        InputError: for anything but those, 0 and 1.
+    """
     array = np.asarray(values)
     if array.ndim != 2:
         raise InputError(f"{what} has shape {array.shape}, expected (T, F)")

@@ -19,6 +19,7 @@ Where things are, in the order in which a recording passes through (each module 
     pipeline                    the steps above, one after the other
     people, joint_map, legs     the other way, people to OP3 by joint angles; how well legs are oriented
     imported                    motions that are a robot's already
+    collection, doubts          many recordings, some of which do not fit; what speaks against a motion
     quality, self_collision     figures of any motion
     cleaning, mirror, resampling, tempo, split, weights, gaits     motions -> a training set
 """

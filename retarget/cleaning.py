@@ -71,7 +71,8 @@ class CleanOptions:
     max_weight_ratio: between the largest and the smallest weight, at most.
     seed: of the choice of recordings for validation.
 
-    Raises InputError for values that make no sense.
+    Raises:
+        InputError: for values that make no sense.
     """
 
     position_limits: bool = True
@@ -239,8 +240,10 @@ def clean(
     origins: of recordings that are stretches of one, which one: see `split.split`.
     options: the fields of `CleanOptions`.
 
-    Raises InputError for bad options, motions of another robot, and mirrors that the robot does not have. That
-    everything is dropped is no error here.
+    That everything is dropped is no error.
+
+    Raises:
+        InputError: for bad options, motions of another robot, and mirrors that the robot does not have.
     """
     chosen = clean_options(options)
     if motion_set.joint_names != tuple(robot.joint_names):
@@ -299,12 +302,20 @@ def unused(name: str, used: set[str]) -> str:
 
 
 def clean_options(given: Mapping[str, Any]) -> CleanOptions:
-    """The options by name. Raises InputError for an unknown one or a value that makes no sense."""
+    """The options by name.
+
+    Raises:
+        InputError: for an unknown one or a value that makes no sense.
+    """
     return by_name(CleanOptions, given, "cleaning option")
 
 
 def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
-    """The mirrors to make: none, left_right, or all of the robot's. Raises InputError for one that it does not have."""
+    """The mirrors to make: none, left_right, or all of the robot's.
+
+    Raises:
+        InputError: for one that it does not have.
+    """
     if choice == "none":
         return ()
     if choice == "all":

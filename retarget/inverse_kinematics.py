@@ -123,7 +123,9 @@ def solve_track(
     Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose; the
     others start between their solved neighbours, where a step or two is enough. starts: the first frames of
     several tracks, one after the other in `targets`, solved together. Other arguments as of `solve_poses`.
-    Raises InputError where the trunk's markers give no root (see `fit_root`).
+
+    Raises:
+        InputError: where the trunk's markers give no root (see `fit_root`).
     """
     frames = len(targets)
     stops = [*starts[1:], frames]

@@ -118,7 +118,11 @@ class JointOptions:
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> JointOptions:
-        """Options by name. Raises InputError for an unknown name or a value out of range."""
+        """Options by name.
+
+        Raises:
+            InputError: for an unknown name or a value out of range.
+        """
         return by_name(cls, options, "joint map option")
 
 
@@ -144,8 +148,9 @@ def retarget_joints(
     orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
     four segments.
 
-    Raises InputError for a file that cannot be read, frames that there are not, a robot without OP3's joints, and
-    bad options.
+    Raises:
+        InputError: for a file that cannot be read, frames that there are not, a robot without OP3's joints, and bad
+            options.
     """
     chosen = JointOptions.given(options)
     person = read_person(
@@ -165,7 +170,9 @@ def retarget_joints_many(
     """All recordings as motions of OP3; as `retarget_joints`, with the robot made ready once.
 
     progress: called as progress(done, total, name) before each, and once at the end with an empty name.
-    Raises InputError as `retarget_joints` does, and for no recordings or two of the same name.
+
+    Raises:
+        InputError: as `retarget_joints` does, and for no recordings or two of the same name.
     """
     given = list(recordings)
     if not given:
@@ -233,7 +240,8 @@ def arm_angles(upper: Array, fore: Array, side: float, reach: tuple[float, float
 class Mapper:
     """OP3 made ready for mapping. Not to be shared between threads.
 
-    Raises InputError for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
+    Raises:
+        InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
     """
 
     def __init__(self, robot: Robot, options: JointOptions) -> None:

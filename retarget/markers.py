@@ -100,8 +100,9 @@ class MarkerLayout:
     def parameters(self, offsets: Mapping[str, Array]) -> Array:
         """The parameters (P,) of given symmetric offsets by marker name (as `offsets` makes them).
 
-        Raises InputError for missing or unknown markers, or for offsets that the robot's mirrors do not map
-        onto each other to 1e-6 m.
+        Raises:
+            InputError: for missing or unknown markers, or for offsets that the robot's mirrors do not map onto each
+                other to 1e-6 m.
         """
         if set(offsets) != set(self.names):
             raise InputError(f"offsets are given for {', '.join(offsets)}; needed: {', '.join(self.names)}")
@@ -140,8 +141,9 @@ class MarkerLayout:
 def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> MarkerLayout:
     """The layout of a robot's markers, or of those `chosen`, symmetric under all of the robot's mirrors together.
 
-    Raises InputError when the robot has no markers or one on an unknown body, or where a mirror maps a chosen
-    marker to one that is not.
+    Raises:
+        InputError: when the robot has no markers or one on an unknown body, or where a mirror maps a chosen marker to
+            one that is not.
     """
     if not robot.markers:
         raise InputError(f"robot '{robot.name}' has no markers to retarget to")

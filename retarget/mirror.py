@@ -49,7 +49,8 @@ def mirror(motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | N
     Figures, times and the split stay: they are the same.
     name: of the result; by default the motion's with the mirrors' initials behind it.
 
-    Raises InputError for a mirror that the robot does not have, or a motion that is not of this robot.
+    Raises:
+        InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
     """
     chosen = _symmetries(robot, mirrors)
     if motion.qpos.shape[1] != 7 + len(robot.joint_names):
@@ -78,7 +79,8 @@ def mirror_clip(clip: Clip, pairs: Sequence[tuple[str, str]] | None = None, *, n
     normal: "y" or "x", the axis across the mirror; "x" is the front-back mirror of markers, with
         pairs=FRONT_BACK_MARKERS.
 
-    Raises InputError for a keypoint whose partner the clip does not have.
+    Raises:
+        InputError: for a keypoint whose partner the clip does not have.
     """
     if normal not in ("x", "y"):
         raise InputError(f"normal={normal!r} is no horizontal axis; there are: x, y")
@@ -91,7 +93,10 @@ def sides(names: Sequence[str]) -> dict[str, str]:
     """Each name's partner on the other side, itself for one in the middle.
 
     Sides are said by a beginning "Left"/"Right", "left"/"right", "L_"/"R_", "l_"/"r_", "LF_"/"RF_", "LH_"/"RH_" or,
-    where the other side exists, a plain "l"/"r" (CMU's "lfemur"). Raises InputError where a partner is missing.
+    where the other side exists, a plain "l"/"r" (CMU's "lfemur").
+
+    Raises:
+        InputError: where a partner is missing.
     """
     known = set(names)
     begins = (("Left", "Right"), ("left", "right"), ("L_", "R_"), ("l_", "r_"), ("LF_", "RF_"), ("LH_", "RH_"))

@@ -75,12 +75,20 @@ class Options:
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Options:
-        """Options from keyword arguments. Raises InputError for one that does not exist."""
+        """Options from keyword arguments.
+
+        Raises:
+            InputError: for one that does not exist.
+        """
         return by_name(cls, options, "retargeting option")
 
 
 def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
-    """A dataclass of options from those given by name. Raises InputError for a name that it does not have."""
+    """A dataclass of options from those given by name.
+
+    Raises:
+        InputError: for a name that it does not have.
+    """
     known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:

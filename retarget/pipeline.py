@@ -63,7 +63,8 @@ def retarget(
     offsets: marker offsets by name, as from `estimate_offsets`; estimated from the clip when None.
     options: the fields of `Options`.
 
-    Raises InputError for a clip without the needed keypoints, too short or of absurd size, and for bad options.
+    Raises:
+        InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad options.
     """
     chosen = Options.given(options)
     if start != 0 or stop is not None:
@@ -84,7 +85,9 @@ def retarget_many(
 
     progress: called as progress(done, total, clip name) before each clip (some are solved together), and once at
         the end with an empty name. The offsets and options are kept in the result's provenance.
-    Raises InputError as `retarget` does, and for no clips or two of the same name.
+
+    Raises:
+        InputError: as `retarget` does, and for no clips or two of the same name.
     """
     chosen = Options.given(options)
     if not clips:
@@ -119,8 +122,10 @@ def retarget_many(
 def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dict[str, Array]:
     """Marker offsets (3,) [m] by marker name, jointly over `clips` of one body.
 
-    See `retarget.markers` for their frames. options: the fields of `Options`. Raises InputError as
-    `retarget` does, and for clips of several bodies.
+    See `retarget.markers` for their frames. options: the fields of `Options`.
+
+    Raises:
+        InputError: as `retarget` does, and for clips of several bodies.
     """
     if not clips:
         raise InputError("there are no clips to estimate offsets from")
@@ -135,7 +140,8 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
 def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets:
     """The clip's markers at the robot's size and rate, on the floor, with stances and headings.
 
-    Raises InputError for an unfit clip.
+    Raises:
+        InputError: for an unfit clip.
     """
     found = recorded(clip, prepared, options)
     scale, heights = body_scale([found], prepared, options), standing_heights([found], prepared)

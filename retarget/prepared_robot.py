@@ -37,8 +37,11 @@ class PreparedRobot:
 
     @classmethod
     def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> PreparedRobot:
-        """Compile the robot and lay out its markers, or those named. Raises InputError for a robot that does not
-        fit."""
+        """Compile the robot and lay out its markers, or those named.
+
+        Raises:
+            InputError: for a robot that does not fit.
+        """
         model = robot.model()
         tree = kinematics.tree_of(model)
         body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
@@ -135,8 +138,10 @@ class PreparedRobot:
     def weights(self, given: Mapping[str, float] | None = None) -> Array:
         """(M,) weights of the markers: the robot's own times those given by marker or part (None: `WEIGHTS`).
 
-        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs". Raises InputError for
-        a name that is none.
+        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs".
+
+        Raises:
+            InputError: for a name that is none.
         """
         layout = self.layout
         parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": ~(layout.on_trunk | layout.on_foot)}

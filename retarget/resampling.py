@@ -25,7 +25,8 @@ _ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
 def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
     """The times (S,) of frames at `new_rate_hz` within `frames` at `rate_hz`, counted in frames of the old rate.
 
-    Raises InputError for rates that are not positive.
+    Raises:
+        InputError: for rates that are not positive.
     """
     for rate in (rate_hz, new_rate_hz):
         if not (math.isfinite(rate) and rate > 0.0):
@@ -39,7 +40,10 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
 def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
     """Poses (T, 7 + J) at another rate, (S, 7 + J): twice differentiable but for the root's rotation (once).
 
-    The root's quaternions come out on one hemisphere. Raises InputError for rates that are not positive.
+    The root's quaternions come out on one hemisphere.
+
+    Raises:
+        InputError: for rates that are not positive.
     """
     new = frame_times(len(qpos), rate_hz, new_rate_hz)
     old = np.arange(len(qpos), dtype=np.float64)
@@ -65,7 +69,8 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     Joints stay within the robot's limits where a spline would overshoot them. Contacts are the nearest frame's,
     figures of frames run linearly between theirs. The quality figures stay those of the original.
 
-    Raises InputError for a rate that is not positive, or that leaves fewer than two frames.
+    Raises:
+        InputError: for a rate that is not positive, or that leaves fewer than two frames.
     """
     if rate_hz == motion.rate_hz:
         return motion

@@ -37,7 +37,9 @@ def split(
     recordings allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
     origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too.
     known: as in `weights.histogram`.
-    Raises InputError for a share that is not in [0, 1).
+
+    Raises:
+        InputError: for a share that is not in [0, 1).
     """
     if not 0.0 <= validation < 1.0:
         raise InputError(f"validation={validation}: the share for validation is at least 0 and below 1")

@@ -60,7 +60,11 @@ class Targets:
 
 
 def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
-    """The robot with only the markers that the clip's skeleton has. Raises InputError where they do not suffice."""
+    """The robot with only the markers that the clip's skeleton has.
+
+    Raises:
+        InputError: where they do not suffice.
+    """
     robot = prepared.robot
     skeleton = skeleton_of(clip, tuple(robot.markers))
     shared = tuple(name for name in robot.markers if name in skeleton.markers)
@@ -97,7 +101,11 @@ def _bones(clip: Clip) -> Array:
 
 
 def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
-    """The clip's markers on the floor, with stances. Raises InputError for an unfit clip."""
+    """The clip's markers on the floor, with stances.
+
+    Raises:
+        InputError: for an unfit clip.
+    """
     if clip.num_frames < MIN_FRAMES:
         raise InputError(
             f"clip {clip.name!r} has {clip.num_frames} frame{'s' if clip.num_frames != 1 else ''}; "
@@ -180,9 +188,12 @@ def standing_heights(clips: Sequence[Recorded], prepared: PreparedRobot) -> Arra
 
 
 def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: float, heights: Array) -> Targets:
-    """The clip at the robot's size and the output rate, standing feet locked. Raises InputError for one that is too short.
+    """The clip at the robot's size and the output rate, standing feet locked.
 
     heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the animal's paw.
+
+    Raises:
+        InputError: for one that is too short.
     """
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
     name, duration = clip.clip.name, clip.clip.duration_s
@@ -247,7 +258,11 @@ def _along(markers: Array, prepared: PreparedRobot) -> Array:
 
 
 def _check_coordinates(clip: Clip) -> None:
-    """Refuse what only a garbled file or a wrong unit says. Raises InputError naming keypoint and frame."""
+    """Refuse what only a garbled file or a wrong unit says.
+
+    Raises:
+        InputError: naming keypoint and frame.
+    """
     size = np.abs(clip.positions).max(axis=-1)  # (T, M)
     frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)
     if size[frame, keypoint] > MAX_COORDINATE:

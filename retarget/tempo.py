@@ -21,7 +21,8 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMo
     """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; otherwise as
     `resample`.
 
-    Raises InputError for a tempo that is not positive, or that leaves fewer than two frames.
+    Raises:
+        InputError: for a tempo that is not positive, or that leaves fewer than two frames.
     """
     _check(tempo)
     rate_hz = motion.rate_hz
@@ -36,7 +37,8 @@ def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, mi
     copies of fewer than `min_frames`, and those whose joints would be too fast for the robot where the original's are
     not; a motion that has none left is sampled twice as often.
 
-    Raises InputError for a tempo that is not a positive number.
+    Raises:
+        InputError: for a tempo that is not a positive number.
     """
     for tempo in tempos:
         _check(tempo)

@@ -68,7 +68,9 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
 
     max_ratio: between the largest and the smallest weight, at most: a short canter that came every other time would be
         learned by heart. Weights are clipped to the range of this ratio that leaves the histogram the most even.
-    Raises InputError for a ratio below 1.
+
+    Raises:
+        InputError: for a ratio below 1.
     """
     if not max_ratio >= 1.0:
         raise InputError(f"max_weight_ratio={max_ratio}: the largest weight over the smallest is at least 1")
@@ -98,7 +100,10 @@ def weigh(
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with weights that flatten the histogram of speeds, each split on its own.
 
-    known: as in `histogram`. Raises InputError for a ratio below 1.
+    known: as in `histogram`.
+
+    Raises:
+        InputError: for a ratio below 1.
     """
     every = [speeds(motion) for motion in motions] if known is None else known
     weight = np.ones(len(motions))
