@@ -36,7 +36,8 @@ COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
 )  # fmt: skip
 LEGEND = (
     "Marker error, root mean square and largest; foot slide in stance and its share of steps above 5 cm/s; foot below "
-    "the floor and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; joint jerk."
+    "the floor and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; "
+    "joint jerk."
 )
 _BAD_FIGURES = ", ".join(
     f"{heading.split()[0]} {factor * BAD[key]:g} {heading.split()[1]}"

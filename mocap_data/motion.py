@@ -112,8 +112,8 @@ class ReferenceMotion:
 
     @cached_property
     def qvel(self) -> Array:
-        """(T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in the root's own
-        frame, joint velocities [rad/s]; nv = 6 + joints. See `velocities`."""
+        """(T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in the root's
+        own frame, joint velocities [rad/s]; nv = 6 + joints. See `velocities`."""
         return velocities(self.qpos, self.rate_hz)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:

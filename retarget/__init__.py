@@ -24,7 +24,7 @@ Where things are, in the order in which a recording passes through (each module 
     cleaning, mirror, resampling, tempo, split, weights, gaits     motions -> a training set
 """
 
-from retarget.cleaning import Cleaned, Cleaner, CleanOptions, Dropped, clean
+from retarget.cleaning import Cleaned, CleanOptions, Dropped, clean
 from retarget.options import Options
 from retarget.pipeline import estimate_offsets, retarget, retarget_many
 from retarget.quality import QualityMeter
@@ -32,7 +32,6 @@ from retarget.quality import QualityMeter
 __all__ = [
     "CleanOptions",
     "Cleaned",
-    "Cleaner",
     "Dropped",
     "Options",
     "QualityMeter",

@@ -360,9 +360,3 @@ def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:
     count = max(1, math.ceil((stop - start) / max(1, math.floor(longest + 1e-9))))
     edges = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(edges))
-
-
-def summary(cleaned: Cleaned) -> str:
-    """One line: seconds in, kept and dropped by reason."""
-    gone = ", ".join(f"{reason} {seconds:.1f} s" for reason, seconds in cleaned.dropped_s.items())
-    return f"{cleaned.seconds_in:.1f} s in, {cleaned.seconds_kept:.1f} s kept; dropped: {gone or 'nothing'}"

@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -38,7 +38,6 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.cmu_h5 import HumanoidMotion
-from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import ground, kinematics, legs
 from retarget.ground import Bools
@@ -72,7 +71,6 @@ __all__ = [
     "has_joints",
     "read_person",
     "retarget_joints",
-    "retarget_joints_many",
 ]
 
 
@@ -144,8 +142,8 @@ def retarget_joints(
     clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
     file's numbers are, dm_control's skeleton stands for every subject's.
     start, stop: frames of the recording to use. options: the fields of `JointOptions`.
-    The result's quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the legs'
-    orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
+    The result's quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the
+    legs' orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
     four segments.
 
     Raises:
@@ -157,40 +155,6 @@ def retarget_joints(
         recording, clip=clip, asf=asf, name=name, start=start, stop=stop, source=source, licence=licence
     )
     return Mapper(robot, chosen).motion(person)
-
-
-def retarget_joints_many(
-    recordings: Iterable[str | os.PathLike[str] | HumanoidMotion],
-    robot: Robot,
-    *,
-    progress: Callable[[int, int, str], None] | None = None,
-    licence: str = "unknown",
-    **options: Any,
-) -> MotionSet:
-    """All recordings as motions of OP3; as `retarget_joints`, with the robot made ready once.
-
-    progress: called as progress(done, total, name) before each, and once at the end with an empty name.
-
-    Raises:
-        InputError: as `retarget_joints` does, and for no recordings or two of the same name.
-    """
-    given = list(recordings)
-    if not given:
-        raise InputError("there are no recordings to retarget")
-    mapper = Mapper(robot, JointOptions.given(options))
-    motions: dict[str, ReferenceMotion] = {}
-    for done, recording in enumerate(given):
-        person = read_person(recording, licence=licence)
-        if person.name in motions:
-            raise InputError(f"two recordings have the same name: {person.name}")
-        if progress is not None:
-            progress(done, len(given), person.name)
-        motions[person.name] = mapper.motion(person)
-    if progress is not None:
-        progress(len(given), len(given), "")
-    return MotionSet(
-        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions.values()), mapper.provenance
-    )
 
 
 # --- angles ---

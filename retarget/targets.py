@@ -251,7 +251,8 @@ def _along(markers: Array, prepared: PreparedRobot) -> Array:
     ahead, behind = np.flatnonzero(trunk & (way > 1e-6)), np.flatnonzero(trunk & (way < -1e-6))
     if not (len(ahead) and len(behind)):
         raise InputError(
-            f"robot '{prepared.robot.name}' needs trunk markers in front of and behind its base, or left and right of it"
+            f"robot '{prepared.robot.name}' needs trunk markers in front of and behind its base, "
+            "or left and right of it"
         )
     line: Array = markers[:, ahead].mean(axis=1) - markers[:, behind].mean(axis=1)
     return np.stack((line[:, 1], -line[:, 0], line[:, 2]), axis=-1) if wide else line

@@ -25,7 +25,6 @@ from retarget.joint_map import (
     has_joints,
     hip_angles,
     retarget_joints,
-    retarget_joints_many,
 )
 from retarget.people import Person, read_person, stances
 from retarget.trajectory_optimization import Track, held_points, settle
@@ -355,15 +354,6 @@ def test_values_are_those_that_dm_control_parses(walk: Path) -> None:
     np.testing.assert_allclose(ours, np.stack(parse.parse(str(walk))), atol=1e-9)
 
 
-def test_many_are_as_one(walk: Path, motion: ReferenceMotion) -> None:
-    said = []
-    many = retarget_joints_many([walk], OP3, licence="CMU", progress=lambda *args: said.append(args))
-    np.testing.assert_array_equal(many.motions[0].qpos, motion.qpos)
-    assert many.robot == "op3" and said == [(0, 1, "39_03"), (1, 1, "")]
-    with pytest.raises(InputError, match="same name"):
-        retarget_joints_many([walk, walk], OP3, lock_feet=False, avoid_collisions=False)
-
-
 def test_dm_controls_hdf5(shared: Path) -> None:
     """The sample's ten frames as a file and as a `HumanoidMotion` give the same."""
     path = shared / "mocap" / "dm_control_h5" / "test_trajectories.h5"
@@ -396,6 +386,4 @@ def test_bad_input(tmp_path: Path, walk: Path) -> None:
         JointOptions(time_scale=0.0)
     with pytest.raises(InputError, match="is for OP3"):
         retarget_joints(walk, robots.load("anymal_b"))
-    with pytest.raises(InputError, match="no recordings"):
-        retarget_joints_many([], OP3)
     assert has_joints("x.amc") and not has_joints("x.bvh")
