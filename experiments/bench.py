@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from experiments.bench_tools import finished, synthetic_motions
 from experiments.common import Run, above_zero, at_least, compose, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from npmp.robots import Robot
+    from npmp.tasks import ImitationEnv
     from npmp.sim import Simulator
 
 
@@ -69,16 +68,39 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
             num_threads=run.threads, **place,
         )  # fmt: skip
     raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz, run.threads)
+    seconds, steps, resets = timed_blocks(env, raw, physics_steps, float(config.seconds))
+    raw_steps_per_s = steps / seconds["raw"]
+    return {
+        "steps_per_s": round(steps / seconds["env"], 1),
+        "raw_physics_steps_per_s": round(raw_steps_per_s * raw.substeps, 1),
+        "ratio": round(seconds["raw"] / seconds["env"], 4),
+        "raw_control_steps_per_s": round(raw_steps_per_s, 1),
+        "substeps": raw.substeps,
+        "num_envs": env.num_envs,
+        "steps": steps,
+        "resets": resets,
+        "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
+        "threads": run.threads,
+        "torch_threads": config.torch_threads,
+        "randomization": config.randomization.name,
+        **place,
+    }
+
+
+def timed_blocks(
+    env: ImitationEnv, raw: Simulator, physics_steps: Callable[[Tensor, Tensor | None], None], least: float
+) -> tuple[dict[str, float], int, int]:
+    """Seconds of either side in blocks that alternate for `least` seconds, steps of all robots, and resets."""
     block, seconds = 16, {"env": 0.0, "raw": 0.0}
     steps = resets = 0
     warm_up = True
-    while warm_up or sum(seconds.values()) < config.seconds:
+    while warm_up or sum(seconds.values()) < least:
         spent = {"env": 0.0, "raw": 0.0}
         noted = []
         for _ in range(block):
             action = env.task.reference.at(env.task.frame).joint_pos - env.home
             # as `RobotBatch.step` asks for it; nobody changes a setpoint in place
-            previous = env.state.setpoint if like.hold == "first_order" else None
+            previous = env.state.setpoint if env.robots.config.hold == "first_order" else None
             asked = (env.sim.snapshot(), env.robots.setpoint(action), previous)
             begin = finished(env.device)
             env.observe()
@@ -99,22 +121,7 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
         steps += block * env.num_envs
         for side, time_s in spent.items():
             seconds[side] += time_s
-    raw_steps_per_s = steps / seconds["raw"]
-    return {
-        "steps_per_s": round(steps / seconds["env"], 1),
-        "raw_physics_steps_per_s": round(raw_steps_per_s * raw.substeps, 1),
-        "ratio": round(seconds["raw"] / seconds["env"], 4),
-        "raw_control_steps_per_s": round(raw_steps_per_s, 1),
-        "substeps": raw.substeps,
-        "num_envs": env.num_envs,
-        "steps": steps,
-        "resets": resets,
-        "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
-        "threads": run.threads,
-        "torch_threads": config.torch_threads,
-        "randomization": config.randomization.name,
-        **place,
-    }
+    return seconds, steps, resets
 
 
 def bare_simulator(
@@ -131,24 +138,6 @@ def bare_simulator(
         return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
     other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
     return other, other.step
-
-
-def finished(device: torch.device) -> float:
-    """The time [s] once everything that the device was asked to do is done."""
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def synthetic_motions(robot: Robot, path: Path) -> Path:
-    """The generated dog gaits as a dataset at `path`."""
-    from mocap_data import demo_clips, write_motions
-    from retarget import retarget_many
-
-    write_motions(path, retarget_many(demo_clips(), robot))
-    return path
 
 
 def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from experiments.backend import backend_of
-from experiments.bench import finished, synthetic_motions
+from experiments.bench_tools import finished, synthetic_motions
 from experiments.common import Run, compose, console, cpus
 from experiments.imitate import settings_of
 from mocap_data import MotionSet

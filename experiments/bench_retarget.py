@@ -27,17 +27,18 @@ from omegaconf import DictConfig
 import retarget
 from experiments import retarget as retarget_verb
 from experiments.common import Run, at_least, compose, cpus
-from experiments.retarget import read_clips, solver_options
+from experiments.recordings import gather
+from experiments.retarget import solver_options
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
-from retarget import pose
+from retarget import inverse_kinematics, kinematics
 from retarget.pipeline import targets_of
+from retarget.prepared_robot import PreparedRobot
 from retarget.quality import overall_rms
-from retarget.solver import Solver
-from retarget.targets import MIN_FRAMES, solver_for
+from retarget.targets import MIN_FRAMES, prepared_for
 
 FIRST_FRAME_STEPS = 20  # of mink on a track's first frame, which no earlier frame warms up
 SAME_RMS = (
@@ -52,8 +53,8 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     settings = compose("retarget", [f"robot={config.robot.name}"])
     settings.source = config.source
     settings.report = None
-    clips, _ = read_clips(settings)
     robot = robots.load(config.robot.name)
+    clips = gather(settings, robot).clips
     return {
         **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
         **pose_figures(clips, robot, solver_options(settings), config),
@@ -97,7 +98,7 @@ def pipeline_figures(settings: DictConfig, run: Run, repeats: int, *, read: int)
 class Track:
     """One clip's pose problem: what both sides solve."""
 
-    problem: pose.Problem
+    problem: inverse_kinematics.Problem
     goal: Array  # (T, M, 3) [m]
 
 
@@ -105,10 +106,13 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
     """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held fixed.
 
     Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them with the options
-    `given`. Raises InputError where no clip can be retargeted.
+    `given`.
+
+    Raises:
+        InputError: where no clip can be retargeted.
     """
     options = retarget.Options(**given)
-    solver: Solver | None = None
+    prepared: PreparedRobot | None = None
     chosen: list[Clip] = []
     for clip in clips:
         left = frames - sum(other.num_frames for other in chosen)
@@ -116,18 +120,18 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
             continue
         piece = clip.crop(0, min(left, clip.num_frames))
         try:
-            fitting = solver_for(Solver.of(robot), piece)
+            fitting = prepared_for(PreparedRobot.of(robot), piece)
             targets_of(piece, fitting, options)
         except InputError:
             continue  # left out by the pipeline, too
-        solver = fitting
+        prepared = fitting
         chosen.append(piece)
-    if solver is None:
+    if prepared is None:
         raise InputError(f"no recording that robot '{robot.name}' can be retargeted to")
-    theta = solver.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
-    problem = solver.problem(theta, solver.regularization(options), solver.weights(options.weights))
-    ready = [targets_of(clip, solver, options) for clip in chosen]
-    return [Track(problem, targets.planted + solver.layout.displacement(theta, targets.heading)) for targets in ready]
+    theta = prepared.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
+    problem = prepared.problem(theta, prepared.regularization(options), prepared.weights(options.weights))
+    ready = [targets_of(clip, prepared, options) for clip in chosen]
+    return [Track(problem, targets.locked + prepared.layout.displacement(theta, targets.heading)) for targets in ready]
 
 
 def pose_figures(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def pose_figures(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], 
 
 def solve(track: Track, threads: int | None) -> Array:
     """Our poses (T, 7 + J) of a track, from nothing but its targets."""
-    return pose.solve_track(track.problem, track.goal, threads=threads)
+    return inverse_kinematics.solve_track(track.problem, track.goal, threads=threads)
 
 
 def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, float]:
@@ -202,7 +206,7 @@ def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, flo
     squares, costs = [], []
     for track, qpos in zip(tracks, solutions, strict=True):
         problem = track.problem
-        world = pose.positions_of(problem.points, *pose.forward(problem.tree, qpos))
+        world = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
         error = np.square(world - track.goal).sum(axis=-1)  # (T, M)
         weight = 1.0 if problem.weight is None else problem.weight
         bend = np.square(qpos[:, 7:] - problem.stand).sum(axis=-1)
@@ -226,7 +230,11 @@ class MinkLoop:
 
     @classmethod
     def of(cls, robot: Robot, tracks: Sequence[Track], solutions: Sequence[Array], iterations: int) -> MinkLoop:
-        """Model, tasks and targets. Raises ModuleNotFoundError without mink or daqp."""
+        """Model, tasks and targets.
+
+        Raises:
+            ModuleNotFoundError: without mink or daqp.
+        """
         import daqp  # noqa: F401 - mink's solver; said here where it is missing, not in the loop
         import mink
 
@@ -250,12 +258,12 @@ class MinkLoop:
         posture.set_target(np.concatenate([robot.home_qpos[:7], problem.stand]))
         self.tasks = [*self.markers, posture]
         self.limits = [mink.ConfigurationLimit(self.model, gain=1.0)]
-        self.starts = [pose.fit_root(points, track.goal[:1], problem.stand)[0] for track in tracks]
+        self.starts = [inverse_kinematics.fit_root(points, track.goal[:1], problem.stand)[0] for track in tracks]
         self.targets = [self._poses(track, qpos) for track, qpos in zip(tracks, solutions, strict=True)]
 
     def _poses(self, track: Track, solution: Array) -> list[list[Any]]:
         """The markers' targets as rigid poses, (T)(M)."""
-        _, rotation = pose.forward(track.problem.tree, solution)
+        _, rotation = kinematics.forward(track.problem.tree, solution)
         turned = rotation[:, track.problem.points.body]  # (T, M, 3, 3)
         lie = self.mink.lie
         return [

@@ -34,6 +34,11 @@ def run(config: DictConfig, run: Run) -> int:
     names = chosen(data, config.clips, config.split)
     first = read_motions(data, clips=names[:1])
     robot = robot_of(first)
+    if robot is None and kind == "mjlab":
+        raise InputError(
+            f"{data}: format=mjlab holds the bodies' poses; these need the model of robot {first.robot!r} that the "
+            "motions were made with, which is not here (format=unitree_csv needs none)"
+        )
     run.begin()
     suffix, write = FORMATS[kind]
     table = Table(title=f"{kind} of robot {first.robot}", title_justify="left")
@@ -55,7 +60,11 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def chosen(data: Path, clips: Any, split: Any) -> list[str]:
-    """The names of the clips to write. Raises InputError for one that there is not, or none."""
+    """The names of the clips to write.
+
+    Raises:
+        InputError: for one that there is not, or none.
+    """
     summaries = summarize_motions(data)
     known = [summary.name for summary in summaries]
     asked = [clips] if isinstance(clips, str) else None if clips is None else [str(name) for name in clips]
@@ -77,10 +86,7 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
 
 
 def robot_of(motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of, None where it is none of those here, or has another model by now.
-
-    With it body velocities are the kinematics of qvel, as mjlab's own; without it differences of the body poses.
-    """
+    """The robot that a dataset is of, None where it is none of those here, or has another model by now."""
     try:
         robot = robots.load(motions.robot)
     except InputError:
@@ -89,7 +95,11 @@ def robot_of(motions: MotionSet) -> Robot | None:
 
 
 def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
-    """The motion at another rate (None: its own). Raises InputError where the robot that this needs is not here."""
+    """The motion at another rate (None: its own).
+
+    Raises:
+        InputError: where the robot that this needs is not here.
+    """
     if rate_hz is None or float(rate_hz) == motion.rate_hz:
         return motion
     if robot is None:
@@ -100,13 +110,11 @@ def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> Refer
 
 
 def write_mjlab(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
-    velocity = None
-    if robot is not None:
-        from retarget.imported import body_velocities
-        from retarget.pose import tree_of
+    assert robot is not None  # see `run`
+    from retarget.kinematics import body_states, tree_of
 
-        velocity = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
-    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, body_velocity=velocity)
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)
 
 
 def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
@@ -115,9 +123,10 @@ def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Ro
 
 FORMATS: Mapping[str, tuple[str, Writer]] = {"mjlab": (".npz", write_mjlab), "unitree_csv": (".csv", write_csv)}
 CONVENTIONS = {
-    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins in world "
-    "axes; bodies without the world, joints and bodies in MuJoCo's order",
-    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; no header",
+    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins "
+    "in world axes; bodies without the world, joints and bodies in MuJoCo's order",
+    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; "
+    "no header",
 }
 
 

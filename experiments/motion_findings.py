@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from experiments.motion_tables import COLUMNS, groups_of
 from mocap_data import Clip, read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
@@ -276,8 +277,6 @@ def splits_of(clips: Sequence[Findings]) -> list[Findings]:
 
 def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) -> list[Findings]:
     """The medians of the motions' figures: of all, and by kind of movement where there are several kinds."""
-    from experiments.retarget import groups_of
-
     of = {clip["name"]: clip for clip in clips}
     rows: list[Findings] = []
     for name, group in groups_of(motions).items():
@@ -294,8 +293,6 @@ def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) ->
 def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) -> Group:
     """Reference motions without mirror images, in the units of `npmp retarget`'s table: the `MOTIONS_SHOWN` longest
     where there are more, then the medians, and a line that says what is left out."""
-    from experiments.retarget import COLUMNS
-
     originals = [clip for clip in clips if not clip.get("mirror")] or list(clips)
     shown, title = originals, f"clips: {len(originals)}"
     if len(originals) > MOTIONS_SHOWN:
@@ -338,7 +335,11 @@ def is_number(value: Any) -> bool:
 
 
 def read_json(path: Path) -> Findings:
-    """A JSON object from a file. Raises InputError for anything else."""
+    """A JSON object from a file.
+
+    Raises:
+        InputError: for anything else.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

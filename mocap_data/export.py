@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data import rotations
-from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from mocap_data.motion import ReferenceMotion
+from mocap_data.motion import BodyStates, ReferenceMotion
 from mocap_data.readers.robot_motions.unitree_csv import ROOT_COLUMNS, SCHEMA
 
 
@@ -23,8 +21,7 @@ def write_mjlab_npz(
     motion: ReferenceMotion,
     joint_names: Sequence[str],
     body_names: Sequence[str],
-    *,
-    body_velocity: tuple[Array, Array] | None = None,
+    bodies: BodyStates,
 ) -> None:
     """Write a motion as mjlab's tracking task reads it (float32, as mjlab's own): whole or not at all.
 
@@ -32,27 +29,24 @@ def write_mjlab_npz(
     w, x, y, z), world axes, of every body but the world in MuJoCo's order; and joint_names (J), body_names (B) as
     texts, which mjlab leaves unread.
 
-    body_velocity: linear velocities of the bodies' origins [m/s] and angular velocities [rad/s], (T, B, 3) each, world
-        axes, e.g. from the robot's kinematics; by default differences of the body poses, the root's from qvel.
+    bodies: of the motion, as `retarget.kinematics.body_states` makes them.
 
-    Raises InputError when the names do not fit the arrays, OSError when the folder cannot be written.
+    Raises:
+        InputError: when the names do not fit the arrays.
+        OSError: when the folder cannot be written.
     """
-    check_names(motion, joint_names, body_names)
-    if body_velocity is None:
-        linear, angular = difference_velocities(motion)
-    else:
-        linear, angular = body_velocity
-        for values in body_velocity:
-            if values.shape != motion.body_pos.shape:
-                shapes = f"{values.shape}, positions of {motion.body_pos.shape}"
-                raise InputError(f"motion {motion.name!r}: body velocities of shape {shapes}")
+    check_joint_names(motion, joint_names)
+    shape = (motion.num_frames, len(body_names))
+    for key, values in bodies._asdict().items():
+        if values.shape[:2] != shape:
+            raise InputError(f"motion {motion.name!r}: {key} is of {values.shape[:2]} frames and bodies, not {shape}")
     arrays: dict[str, Any] = {
         "joint_pos": motion.qpos[:, 7:],
         "joint_vel": motion.qvel[:, 6:],
-        "body_pos_w": motion.body_pos,
-        "body_quat_w": motion.body_quat,
-        "body_lin_vel_w": linear,
-        "body_ang_vel_w": angular,
+        "body_pos_w": bodies.position,
+        "body_quat_w": bodies.quaternion,
+        "body_lin_vel_w": bodies.linear,
+        "body_ang_vel_w": bodies.angular,
     }
     arrays = {key: np.asarray(values, dtype=np.float32) for key, values in arrays.items()}
     with atomic_path(path) as temporary, temporary.open("wb") as file:
@@ -77,12 +71,13 @@ def write_unitree_csv(
     A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x,
     y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
 
-    Raises InputError when the names do not fit the motion, or the path ends otherwise than in .csv.
+    Raises:
+        InputError: when the names do not fit the motion, or the path ends otherwise than in .csv.
     """
     path = Path(path)
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path}: a CSV file's name ends in .csv (the file beside it in .json)")
-    check_names(motion, joint_names, None)
+    check_joint_names(motion, joint_names)
     rows = np.concatenate([motion.qpos[:, :3], motion.qpos[:, [4, 5, 6, 3]], motion.qpos[:, 7:]], axis=1)
     about = {
         "schema": SCHEMA,
@@ -103,35 +98,8 @@ def write_unitree_csv(
         np.savetxt(temporary, rows, delimiter=",", fmt="%.9g")
 
 
-def check_names(motion: ReferenceMotion, joint_names: Sequence[str], body_names: Sequence[str] | None) -> None:
-    """Raise InputError unless there are as many names as the motion has joints and bodies (None: not looked at)."""
+def check_joint_names(motion: ReferenceMotion, joint_names: Sequence[str]) -> None:
+    """Raise InputError unless there are as many names as the motion has joints."""
     joints = motion.qpos.shape[1] - 7
     if len(joint_names) != joints:
         raise InputError(f"motion {motion.name!r} has {joints} joints, but there are {len(joint_names)} joint names")
-    if body_names is not None and len(body_names) != motion.body_pos.shape[1]:
-        bodies = motion.body_pos.shape[1]
-        raise InputError(f"motion {motion.name!r} has {bodies} bodies, but there are {len(body_names)} body names")
-
-
-def difference_velocities(motion: ReferenceMotion) -> tuple[Array, Array]:
-    """Linear and angular velocities (T, B, 3) of the bodies in world axes, by backward differences of their poses.
-
-    Backward, since so are the velocities of this project's motions: frame t's lead from t - 1 to t, and the first
-    repeats the second. The root's (the first body's) come from qvel.
-    """
-    linear = np.zeros(motion.body_pos.shape)
-    linear[1:] = np.diff(motion.body_pos, axis=0) * motion.rate_hz
-    linear[0] = linear[min(1, motion.num_frames - 1)]
-    angular = angular_velocity(motion.body_quat, motion.rate_hz)
-    linear[:, 0] = motion.qvel[:, :3]
-    angular[:, 0] = rotations.rotate(motion.qpos[:, 3:7], motion.qvel[:, 3:6])
-    return linear, angular
-
-
-def angular_velocity(quaternions: Array, rate_hz: float) -> Array:
-    """(T, ..., 3) [rad/s] in world axes of orientations (T, ..., 4), by backward differences on the manifold."""
-    out = np.zeros((*quaternions.shape[:-1], 3))
-    # log(after before^-1) is the turn in world axes
-    out[1:] = rotations.log(rotations.multiply(quaternions[1:], rotations.conjugate(quaternions[:-1]))) * rate_hz
-    out[0] = out[min(1, len(out) - 1)]
-    return out

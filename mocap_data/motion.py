@@ -6,15 +6,15 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mocap_data import rotations
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError
-
-SHAPES = {"qpos": "(T, nq)", "qvel": "(T, nv)", "body_pos": "(T, nbody, 3)", "body_quat": "(T, nbody, 4)"}
 
 Bools = NDArray[np.bool_]
 
@@ -24,16 +24,12 @@ _UNIT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ReferenceMotion:
-    """Joint positions, velocities and body poses of a free-floating robot over time; arrays are read-only.
+    """Poses of a free-floating robot over time; arrays are read-only.
 
     Everything is in MuJoCo's order and conventions; the world is Z up, in metres.
 
     name: what to call the motion; unique in a file.
     qpos: (T, nq): root position (3) [m], root quaternion (4; w, x, y, z), joints [rad]; nq = 7 + joints.
-    qvel: (T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in
-        the root's own frame, joint velocities [rad/s]; nv = 6 + joints.
-    body_pos: (T, nbody, 3) [m], world frame, of every body but the world itself.
-    body_quat: (T, nbody, 4), body to world.
     rate_hz: frames per second.
     source, licence: of the recording this was made from.
     quality: figures about the motion, such as rms_marker_m, foot_slide_mps, penetration_m, limit_violations.
@@ -45,15 +41,16 @@ class ReferenceMotion:
     split: "train", "validation", or "" when there is no such split.
     weight: how often to sample it, per second of motion and relative to the others.
 
-    Raises InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
-    of length 1, a rate that is not positive, or a weight that is negative.
+    Velocities (`qvel`) follow from the poses. So do the bodies' poses, with the robot's model: see
+    `retarget.kinematics.body_states`.
+
+    Raises:
+        InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions not of length 1,
+            a rate that is not positive, or a weight that is negative.
     """
 
     name: str
     qpos: Array
-    qvel: Array
-    body_pos: Array
-    body_quat: Array
     rate_hz: float
     source: str = "unknown"
     licence: str = "unknown"
@@ -69,8 +66,7 @@ class ReferenceMotion:
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
         where = f"motion {self.name!r}:"
-        for key, shape in SHAPES.items():
-            set_field(self, key, read_only(getattr(self, key), shape=shape, what=f"{where} {key}"))
+        set_field(self, "qpos", read_only(self.qpos, shape="(T, nq)", what=f"{where} qpos"))
         set_field(
             self,
             "frame_quality",
@@ -79,7 +75,7 @@ class ReferenceMotion:
                 for key, values in self.frame_quality.items()
             },
         )
-        frames = {key: getattr(self, key).shape[0] for key in SHAPES}
+        frames = {"qpos": len(self.qpos)}
         frames |= {f"frame_quality {key!r}": len(values) for key, values in self.frame_quality.items()}
         if self.contacts is not None:
             set_field(self, "contacts", _read_only_bools(self.contacts, f"{where} contacts"))
@@ -87,19 +83,12 @@ class ReferenceMotion:
         if len(set(frames.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in frames.items())
             raise InputError(f"{where} arrays differ in frames: {listed}")
-        if self.body_pos.shape[1] != self.body_quat.shape[1]:
-            counts = (self.body_pos.shape[1], self.body_quat.shape[1])
-            raise InputError(f"{where} body_pos has {counts[0]} bodies, body_quat has {counts[1]}")
-        if self.qpos.shape[1] < 7 or self.qpos.shape[1] != self.qvel.shape[1] + 1:
-            raise InputError(
-                f"{where} qpos has {self.qpos.shape[1]} columns and qvel {self.qvel.shape[1]}; "
-                "a free root makes them 7 + joints and 6 + joints"
-            )
-        for key, quaternions in {"root": self.qpos[:, None, 3:7], "body_quat": self.body_quat}.items():
-            off = np.abs(np.linalg.norm(quaternions, axis=-1) - 1.0).max(axis=1)
-            if off.max(initial=0.0) > _UNIT_TOLERANCE:
-                frame = int(np.argmax(off > _UNIT_TOLERANCE))
-                raise InputError(f"{where} {key} quaternion is not of length 1 at frame {frame}")
+        if self.qpos.shape[1] < 7:
+            raise InputError(f"{where} qpos has {self.qpos.shape[1]} columns; a free root makes them 7 + joints")
+        off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
+        if off.max(initial=0.0) > _UNIT_TOLERANCE:
+            frame = int(np.argmax(off > _UNIT_TOLERANCE))
+            raise InputError(f"{where} root quaternion is not of length 1 at frame {frame}")
         set_field(self, "rate_hz", float(self.rate_hz))
         if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
             raise InputError(f"{where} rate {self.rate_hz} Hz is not positive")
@@ -121,10 +110,17 @@ class ReferenceMotion:
         """T / rate [s]: every frame lasts one period."""
         return self.num_frames / self.rate_hz
 
+    @cached_property
+    def qvel(self) -> Array:
+        """(T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in the root's
+        own frame, joint velocities [rad/s]; nv = 6 + joints. See `velocities`."""
+        return velocities(self.qpos, self.rate_hz)
+
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
-        Raises InputError unless 0 <= start < stop <= T.
+        Raises:
+            InputError: unless 0 <= start < stop <= T.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -136,17 +132,43 @@ class ReferenceMotion:
         return dataclasses.replace(
             self,
             qpos=self.qpos[part],
-            qvel=self.qvel[part],
-            body_pos=self.body_pos[part],
-            body_quat=self.body_quat[part],
             contacts=None if self.contacts is None else self.contacts[part],
             frame_quality={key: values[part] for key, values in self.frame_quality.items()},
             start_s=self.start_s + start / self.rate_hz,
         )
 
 
+class BodyStates(NamedTuple):
+    """Every body of a robot but the world itself, in the model's order, over time; world frame."""
+
+    position: Array  # (T, nbody, 3) [m] of the bodies' origins
+    quaternion: Array  # (T, nbody, 4) body to world
+    linear: Array  # (T, nbody, 3) [m/s] of the bodies' origins
+    angular: Array  # (T, nbody, 3) [rad/s]
+
+
+def velocities(qpos: Array, rate_hz: float) -> Array:
+    """Velocities (T, 6 + J) of poses (T, 7 + J) by BACKWARD differences; the first row repeats the second.
+
+    qvel[t] leads from pose t - 1 to pose t, on the manifold, as MuJoCo's mj_differentiatePos: root linear
+    velocity in the world, root angular velocity in the root's frame, joint velocities. So integrating
+    qvel[t] from pose t - 1 for one period gives pose t. A single pose is at rest.
+    """
+    if len(qpos) < 2:
+        return np.zeros((len(qpos), qpos.shape[1] - 1))
+    step = np.empty((len(qpos) - 1, qpos.shape[1] - 1))
+    step[:, :3] = np.diff(qpos[:, :3], axis=0)
+    step[:, 3:6] = rotations.difference(qpos[:-1, 3:7], qpos[1:, 3:7])
+    step[:, 6:] = np.diff(qpos[:, 7:], axis=0)
+    return np.concatenate((step[:1], step)) * rate_hz
+
+
 def _read_only_bools(values: Any, what: str) -> Bools:
-    """`values` as a read-only (T, F) array of truth values. Raises InputError for anything but those, 0 and 1."""
+    """`values` as a read-only (T, F) array of truth values.
+
+    Raises:
+        InputError: for anything but those, 0 and 1.
+    """
     array = np.asarray(values)
     if array.ndim != 2:
         raise InputError(f"{what} has shape {array.shape}, expected (T, F)")

@@ -1,19 +1,18 @@
 """The file of reference motions, where the two pipelines of the project meet: HDF5, versioned.
 
-Layout (schema "npmp-motion", version 2):
+Layout (schema "npmp-motion", version 3):
 
     /                attributes schema, version, robot, model_sha256, joint_names, body_names;
                      provenance: a JSON object of strings, how the file was made (optional)
     /CLIP            attributes rate_hz, source, licence, recording, start_s, mirror, split, weight,
                      and every quality figure under its own name
     /CLIP/qpos       (T, nq)         float64, MuJoCo's order and conventions; see `ReferenceMotion`
-    /CLIP/qvel       (T, nv)
-    /CLIP/body_pos   (T, nbody, 3)   every body but the world, in the order of body_names
-    /CLIP/body_quat  (T, nbody, 4)   w, x, y, z
     /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
     /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
 
-Version 1, which is still read, has no contacts, no frame_quality and only the first three attributes.
+Velocities and the bodies' poses follow from qpos (`ReferenceMotion.qvel`, `retarget.kinematics.body_states`). Versions
+1 and 2, which are still read, held them too, as qvel, body_pos and body_quat: these are left unread. Version 1 has no
+contacts, no frame_quality and only the first three attributes.
 Arrays are compressed without loss and carry checksums, so a damaged file is noticed when it is read.
 Clips keep the order they were written in. The same motions give the same bytes.
 """
@@ -33,10 +32,10 @@ import numpy as np
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
-from mocap_data.motion import SHAPES, ReferenceMotion
+from mocap_data.motion import ReferenceMotion
 
 SCHEMA = "npmp-motion"
-VERSION = 2
+VERSION = 3
 
 # Each a field of ReferenceMotion; the second ones came with version 2.
 _CLIP_ATTRIBUTES = {"rate_hz": float, "source": str, "licence": str}
@@ -52,7 +51,7 @@ class MotionSet:
     """Reference motions of one robot.
 
     robot: its name.
-    model_sha256: the hash of the model that the body poses were computed with.
+    model_sha256: the hash of the robot's model that the motions were made with.
     joint_names: the actuated joints, in qpos order after the free root's 7 numbers.
     body_names: every body but the world, in the model's order.
     motions: with unique names.
@@ -81,15 +80,12 @@ class MotionSet:
             seen.add(motion.name)
             if not motion.name or "/" in motion.name or motion.name in (".", ".."):
                 raise InputError(f"a motion cannot be called {motion.name!r}: it names a group in a file")
-            for key, width, names in (
-                ("qpos", motion.qpos.shape[1] - 7, self.joint_names),
-                ("body_pos", motion.body_pos.shape[1], self.body_names),
-            ):
-                if width != len(names):
-                    kind = "joints" if key == "qpos" else "bodies"
-                    raise InputError(
-                        f"motion {motion.name!r}: {key} is of {width} {kind}, robot {self.robot!r} has {len(names)}"
-                    )
+            joints = motion.qpos.shape[1] - 7
+            if joints != len(self.joint_names):
+                raise InputError(
+                    f"motion {motion.name!r}: qpos is of {joints} joints, "
+                    f"robot {self.robot!r} has {len(self.joint_names)}"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -180,8 +176,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
                 group.attrs[key] = getattr(motion, key)
             for key, value in motion.quality.items():
                 group.attrs[key] = value
-            for key in SHAPES:
-                _write_array(group, key, getattr(motion, key))
+            _write_array(group, "qpos", motion.qpos)
             if motion.contacts is not None:
                 _write_array(group, "contacts", motion.contacts.view(np.uint8))
             if motion.frame_quality:
@@ -387,7 +382,7 @@ def _dataset(path: Any, group: h5py.Group, name: str, key: str) -> h5py.Dataset:
 
 def _read_motion(path: Any, file: h5py.File, name: str) -> ReferenceMotion:
     group = _group(path, file, name)
-    arrays: dict[str, Any] = {key: _values(path, name, _dataset(path, group, name, key)) for key in SHAPES}
+    qpos = _values(path, name, _dataset(path, group, name, "qpos"))
     contacts = _contacts(path, group, name)
     figures = _frame_figures(path, group, name)
     try:
@@ -397,7 +392,7 @@ def _read_motion(path: Any, file: h5py.File, name: str) -> ReferenceMotion:
             contacts=None if contacts is None else _values(path, name, contacts),
             frame_quality={key: _values(path, name, dataset) for key, dataset in figures.items()},
             **_fixed_attributes(path, file, group),
-            **arrays,
+            qpos=qpos,
         )
     except InputError as error:
         if str(error).startswith(str(path)):

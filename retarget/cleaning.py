@@ -30,8 +30,7 @@ from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import Bools, runs
 from retarget.options import by_name
-from retarget.pose import tree_of
-from retarget.quality import Judge, beyond_positions, beyond_speed
+from retarget.quality import QualityMeter, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
 from retarget.split import recording_of
 
@@ -72,7 +71,8 @@ class CleanOptions:
     max_weight_ratio: between the largest and the smallest weight, at most.
     seed: of the choice of recordings for validation.
 
-    Raises InputError for values that make no sense.
+    Raises:
+        InputError: for values that make no sense.
     """
 
     position_limits: bool = True
@@ -89,8 +89,8 @@ class CleanOptions:
     margin_s: float = 0.1
     min_chunk_s: float = 1.0
     max_chunk_s: float = 10.0
-    mirrors: str = "all"
-    validation: float = 0.1
+    mirrors: str = "none"
+    validation: float = 0.0
     flatten: bool = True
     max_weight_ratio: float = 30.0
     seed: int = 0
@@ -164,7 +164,7 @@ class Cleaner:
 
     robot: Robot
     options: CleanOptions
-    judge: Judge = field(repr=False)
+    meter: QualityMeter = field(repr=False)
     collision: SelfCollision = field(repr=False)
 
     def reasons(self, motion: ReferenceMotion) -> Iterator[tuple[str, Bools]]:
@@ -176,7 +176,7 @@ class Cleaner:
         if options.velocity_limits:
             yield VELOCITY, np.asarray(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).any(axis=1))
         if options.feet_far_m is not None:
-            clearance = self.judge.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
+            clearance = self.meter.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
             yield FEET_FAR, longer(clearance > options.feet_far_m, options.feet_far_s, rate)
         if options.max_error_m is not None and "marker_rms_m" in motion.frame_quality:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
@@ -240,17 +240,19 @@ def clean(
     origins: of recordings that are stretches of one, which one: see `split.split`.
     options: the fields of `CleanOptions`.
 
-    Raises InputError for bad options, motions of another robot, and mirrors that the robot does not have. That
-    everything is dropped is no error here.
+    That everything is dropped is no error.
+
+    Raises:
+        InputError: for bad options, motions of another robot, and mirrors that the robot does not have.
     """
     chosen = clean_options(options)
     if motion_set.joint_names != tuple(robot.joint_names):
         raise InputError(f"the motions are of robot '{motion_set.robot}', expected '{robot.name}'")
-    judge = Judge(robot)
-    cleaner = Cleaner(robot, chosen, judge, SelfCollision(robot))
+    meter = QualityMeter(robot)
+    cleaner = Cleaner(robot, chosen, meter, SelfCollision(robot))
     ways = mirrors_of(robot, chosen.mirrors)
-    tree = tree_of(robot.model())
     motions: list[ReferenceMotion] = []
+    speeds: list[Array] = []
     dropped: list[Dropped] = []
     used = set(motion_set.names)
     kept_s = 0.0
@@ -260,16 +262,18 @@ def clean(
         for (start, stop), name in zip(kept, chunk_names(motion, kept), strict=True):
             name = name if name == motion.name else unused(name, used)
             part = replace(motion.crop(start, stop), name=name, recording=recording_of(motion))
-            part = judge.judged(part)
+            part = meter.measured(part)
             kept_s += part.duration_s
             motions.append(part)
             motions += [
-                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used), tree=tree)
-                for way in ways
+                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used)) for way in ways
             ]
-    divided = split.split(motions, chosen.validation, chosen.seed, origins)
+            # the chunk's first velocity leads to it from a frame that the chunk does not hold
+            speed = weights.smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
+            speeds += [speed] * (1 + len(ways))
+    divided = split.split(motions, chosen.validation, chosen.seed, origins, known=speeds)
     if chosen.flatten and divided:
-        divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio)
+        divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio, known=speeds)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}
     return Cleaned(
         replace(motion_set, motions=divided, provenance=provenance),
@@ -298,12 +302,20 @@ def unused(name: str, used: set[str]) -> str:
 
 
 def clean_options(given: Mapping[str, Any]) -> CleanOptions:
-    """The options by name. Raises InputError for an unknown one or a value that makes no sense."""
+    """The options by name.
+
+    Raises:
+        InputError: for an unknown one or a value that makes no sense.
+    """
     return by_name(CleanOptions, given, "cleaning option")
 
 
 def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
-    """The mirrors to make: none, left_right, or all of the robot's. Raises InputError for one that it does not have."""
+    """The mirrors to make: none, left_right, or all of the robot's.
+
+    Raises:
+        InputError: for one that it does not have.
+    """
     if choice == "none":
         return ()
     if choice == "all":
@@ -348,9 +360,3 @@ def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:
     count = max(1, math.ceil((stop - start) / max(1, math.floor(longest + 1e-9))))
     edges = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(edges))
-
-
-def summary(cleaned: Cleaned) -> str:
-    """One line: seconds in, kept and dropped by reason."""
-    gone = ", ".join(f"{reason} {seconds:.1f} s" for reason, seconds in cleaned.dropped_s.items())
-    return f"{cleaned.seconds_in:.1f} s in, {cleaned.seconds_kept:.1f} s kept; dropped: {gone or 'nothing'}"

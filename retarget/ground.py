@@ -158,7 +158,7 @@ def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
     return out
 
 
-def plant(feet: Array, standing: Bools, *, reach: float = PIN_REACH) -> Array:
+def lock_feet(feet: Array, standing: Bools, *, reach: float = PIN_REACH) -> Array:
     """Feet (T, F, 3) that stand still at height 0 and never go below it; swings follow smoothly. reach: see `hold`."""
     out = feet.copy()
     for foot in range(feet.shape[1]):

@@ -16,7 +16,7 @@ skeleton), or comes as one in dm_control's HDF5. From there [P]:
 
 Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch (its soles are
 wide, a person's track is narrow); soles level and still while the person's stand, and the drives' speed
-(`retarget.trajectory`).
+(`retarget.trajectory_optimization`).
 Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, radians.
 """
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -38,19 +38,18 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.cmu_h5 import HumanoidMotion
-from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget import ground, legs, pose
+from retarget import ground, kinematics, legs
 from retarget.ground import Bools
 from retarget.options import by_name
 from retarget.people import SIDES, Person, has_joints, read_person, stances, swings
-from retarget.poses import smooth_root
-from retarget.quality import Judge
-from retarget.resampling import frame_times, nearest, resample_qpos, velocities
+from retarget.pose_sequence import smooth_root
+from retarget.prepared_robot import PreparedRobot
+from retarget.quality import QualityMeter
+from retarget.resampling import frame_times, nearest, resample_qpos
 from retarget.self_collision import SelfCollision
-from retarget.solver import Solver
 from retarget.targets import low_pass
-from retarget.trajectory import Track, held_points, settle
+from retarget.trajectory_optimization import Track, held_points, settle
 
 # The humanoid's frames have x to the left, y up and z forward (feet: x left, y backward, z up); the robot's x forward,
 # y left and z up. Columns: the robot's axes in the humanoid's.
@@ -72,7 +71,6 @@ __all__ = [
     "has_joints",
     "read_person",
     "retarget_joints",
-    "retarget_joints_many",
 ]
 
 
@@ -86,8 +84,8 @@ class JointOptions:
         recording in one and a half times its time; 0.52, the root of the leg ratio, is dynamically similar (5 degrees).
     cutoff_hz: low-pass of root and joints before all else; None for none.
     root_cutoff_hz: low-pass of the root's path; None for none.
-    hold_feet: whether standing feet are held still, level and on the floor (`retarget.trajectory`); without it, joints
-        may be too fast, too.
+    lock_feet: whether standing feet are held still, level and on the floor (`retarget.trajectory_optimization`);
+        without it, joints may be too fast, too.
     swing_height: that a swinging foot's sole has at least over the floor [m]. People clear the floor by a centimetre
         or two, a quarter of which is nothing to a robot with play in its gears; with 8 mm the feet also leave the
         floor steeply (mean speed of contact points within 5 mm of the floor: 3 cm/s without, below 1 cm/s with).
@@ -100,7 +98,7 @@ class JointOptions:
     time_scale: float = 1.0
     cutoff_hz: float | None = 8.0
     root_cutoff_hz: float | None = 5.0
-    hold_feet: bool = True
+    lock_feet: bool = True
     swing_height: float = 0.008
     avoid_collisions: bool = True
     clearance: float = 0.01
@@ -118,7 +116,11 @@ class JointOptions:
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> JointOptions:
-        """Options by name. Raises InputError for an unknown name or a value out of range."""
+        """Options by name.
+
+        Raises:
+            InputError: for an unknown name or a value out of range.
+        """
         return by_name(cls, options, "joint map option")
 
 
@@ -140,50 +142,19 @@ def retarget_joints(
     clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
     file's numbers are, dm_control's skeleton stands for every subject's.
     start, stop: frames of the recording to use. options: the fields of `JointOptions`.
-    The result's quality has the figures of `Judge` and "leg_orientation_deg", the median over frames of the legs'
-    orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
+    The result's quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the
+    legs' orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
     four segments.
 
-    Raises InputError for a file that cannot be read, frames that there are not, a robot without OP3's joints, and
-    bad options.
+    Raises:
+        InputError: for a file that cannot be read, frames that there are not, a robot without OP3's joints, and bad
+            options.
     """
     chosen = JointOptions.given(options)
     person = read_person(
         recording, clip=clip, asf=asf, name=name, start=start, stop=stop, source=source, licence=licence
     )
     return Mapper(robot, chosen).motion(person)
-
-
-def retarget_joints_many(
-    recordings: Iterable[str | os.PathLike[str] | HumanoidMotion],
-    robot: Robot,
-    *,
-    progress: Callable[[int, int, str], None] | None = None,
-    licence: str = "unknown",
-    **options: Any,
-) -> MotionSet:
-    """All recordings as motions of OP3; as `retarget_joints`, with the robot made ready once.
-
-    progress: called as progress(done, total, name) before each, and once at the end with an empty name.
-    Raises InputError as `retarget_joints` does, and for no recordings or two of the same name.
-    """
-    given = list(recordings)
-    if not given:
-        raise InputError("there are no recordings to retarget")
-    mapper = Mapper(robot, JointOptions.given(options))
-    motions: dict[str, ReferenceMotion] = {}
-    for done, recording in enumerate(given):
-        person = read_person(recording, licence=licence)
-        if person.name in motions:
-            raise InputError(f"two recordings have the same name: {person.name}")
-        if progress is not None:
-            progress(done, len(given), person.name)
-        motions[person.name] = mapper.motion(person)
-    if progress is not None:
-        progress(len(given), len(given), "")
-    return MotionSet(
-        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions.values()), mapper.provenance
-    )
 
 
 # --- angles ---
@@ -233,22 +204,22 @@ def arm_angles(upper: Array, fore: Array, side: float, reach: tuple[float, float
 class Mapper:
     """OP3 made ready for mapping. Not to be shared between threads.
 
-    Raises InputError for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
+    Raises:
+        InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
     """
 
     def __init__(self, robot: Robot, options: JointOptions) -> None:
         self.robot, self.options = robot, options
-        self.solver = Solver.of(robot)
-        self._judge, self._collision = Judge(robot), SelfCollision(robot)
+        self.prepared = PreparedRobot.of(robot)
+        self._meter, self._collision = QualityMeter(robot), SelfCollision(robot)
         self._column = {name: i for i, name in enumerate(robot.joint_names)}
         self._sign = {}
         for side in SIDES:
             for joint in (*_LEG_JOINTS, *_ARM_JOINTS):
                 self._sign[f"{side}_{joint}"] = self._axis_sign(f"{side}_{joint}", _AXES[joint])
         self.leg_points = legs.leg_points(robot)
-        home = pose.positions_of(self.leg_points, *pose.forward(self.solver.tree, robot.home_qpos[None]))[0].reshape(
-            2, 3, 3
-        )
+        at_home = kinematics.forward(self.prepared.tree, robot.home_qpos[None])
+        home = kinematics.positions_of(self.leg_points, *at_home).reshape(2, 3, 3)
         self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
         self._hips = self.leg_points.local[[0, 3]].mean(axis=0)  # middle of the hips, in the trunk's frame
 
@@ -259,7 +230,7 @@ class Mapper:
 
     def _axis_sign(self, name: str, axis: int) -> float:
         """+1 or -1: whether the joint turns about the axis or against it."""
-        tree, robot = self.solver.tree, self.robot
+        tree, robot = self.prepared.tree, self.robot
         if name not in self._column:
             raise InputError(f"robot '{robot.name}' has no joint '{name}'; the map of people's joints is for OP3")
         body = int(np.flatnonzero(tree.hinge == self._column[name])[0])
@@ -288,13 +259,9 @@ class Mapper:
         qpos[:, 2] -= self.floor(qpos, standing, rate)
         clearance = options.swing_height * nearest(swings(person), given_rate, rate)
         qpos = self.tidy(qpos, standing, held_points(robot, standing, heel, ball), clearance, rate)
-        position, rotation = pose.forward(self.solver.tree, qpos)
         motion = ReferenceMotion(
             name=person.name,
             qpos=qpos,
-            qvel=velocities(qpos, rate),
-            body_pos=position,
-            body_quat=rotations.from_matrix(rotation),
             rate_hz=rate,
             source=person.source,
             licence=person.licence,
@@ -304,7 +271,7 @@ class Mapper:
         error = self.leg_error(person, motion)
         extra = {"body_scale": scale, "leg_orientation_deg": float(np.degrees(np.median(error)))}
         per_frame = {"leg_orientation_rad": error.mean(axis=(1, 2))}
-        return self._judge.judged(replace(motion, quality=extra, frame_quality=per_frame))
+        return self._meter.measured(replace(motion, quality=extra, frame_quality=per_frame))
 
     def leg_error(self, person: Person, motion: ReferenceMotion) -> Array:
         """(S, 2, 2) [rad] as `legs.orientation_error`, of the person against the motion."""
@@ -314,7 +281,7 @@ class Mapper:
             [np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1
         )
         return legs.orientation_error(
-            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, motion)
+            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, self.prepared.tree, motion.qpos)
         )
 
     def scale(self, person: Person) -> float:
@@ -357,7 +324,7 @@ class Mapper:
     def floor(self, qpos: Array, standing: Bools, rate_hz: float) -> Array:
         """Height (T,) [m] of the floor under standing soles: the median of their lowest points over each stance, run on
         smoothly between stances. So a person's slope, step or drifting recording becomes a level floor."""
-        lowest = self.solver.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius  # (T, F)
+        lowest = self.prepared.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius  # (T, F)
         found = [
             (0.5 * (first + last - 1), float(np.median(lowest[first:last, foot])))
             for foot in range(standing.shape[1])
@@ -378,9 +345,9 @@ class Mapper:
         settled: Array | None = None
         for _ in range(_ROUNDS):
             given = self.apart(qpos, outward)
-            if not options.hold_feet:
+            if not options.lock_feet:
                 return given
-            track = Track(self.solver, given, standing, held, clearance, self.leg_points, legs.SEGMENTS, most)
+            track = Track(self.prepared, given, standing, held, clearance, self.leg_points, legs.SEGMENTS, most)
             settled = settle(track, settled)
             more = self.needed(settled, rate_hz) if options.avoid_collisions else outward * 0.0
             if not more.any():

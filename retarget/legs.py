@@ -13,19 +13,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.pose import Points
+from retarget.kinematics import Points, Tree, forward, positions_of
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
 SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, from place to place in `LEG_MARKERS`
 
 
 def leg_points(robot: Robot) -> Points:
-    """The robot's markers `LEG_MARKERS` as points on its bodies. Raises InputError where it has not all of them."""
+    """The robot's markers `LEG_MARKERS` as points on its bodies.
+
+    Raises:
+        InputError: where it has not all of them.
+    """
     lacking = [name for name in LEG_MARKERS if name not in robot.markers]
     if lacking:
         raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}")
@@ -37,7 +39,8 @@ def leg_points(robot: Robot) -> Points:
 def directions(points: Array) -> Array:
     """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of each leg [m].
 
-    Raises InputError where two points of a leg coincide.
+    Raises:
+        InputError: where two points of a leg coincide.
     """
     segments = np.diff(points, axis=2)
     length = np.linalg.norm(segments, axis=-1, keepdims=True)
@@ -46,13 +49,14 @@ def directions(points: Array) -> Array:
     return np.asarray(segments / length)
 
 
-def robot_directions(robot: Robot, motion: ReferenceMotion) -> Array:
-    """(T, 2, 2, 3) directions of the robot's thighs and shanks, from its markers L_hip, L_knee, L_foot and R_...
+def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
+    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J), from its markers L_hip, L_knee,
+    L_foot and R_...
 
-    Raises InputError for a robot without these markers.
+    Raises:
+        InputError: for a robot without these markers.
     """
-    points = leg_points(robot)
-    world = motion.body_pos[:, points.body] + rotations.rotate(motion.body_quat[:, points.body], points.local)
+    world = positions_of(leg_points(robot), *forward(tree, qpos))
     return directions(world.reshape(-1, 2, 3, 3))
 
 

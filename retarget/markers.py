@@ -14,7 +14,7 @@ frames, so that poses only carry the movement. Where they live depends on the ma
   leaves standing feet standing.
 - **sole markers** (those on a foot with a flat sole): a displacement on the sole, along its length and
   breadth. A sole stands level, so that this leaves heights alone, too; how high above its sole a foot carries
-  a marker (an ankle, say) is what the recording shows when the foot stands, see `Layout.with_heights`.
+  a marker (an ankle, say) is what the recording shows when the foot stands, see `MarkerLayout.with_heights`.
 - **limb markers** (all others: knees, elbows, hands): a displacement from the robot's own marker, fixed to
   its body, free in x, y and z, and pulled gently to zero.
 
@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import Robot
-from retarget.pose import Index, Linearized, Points, Tree, forward
+from retarget.inverse_kinematics import Linearized
+from retarget.kinematics import Index, Points, Tree, forward
 
 Bools = NDArray[np.bool_]
 
@@ -53,7 +54,7 @@ _LEAN_PULL = 0.1
 
 
 @dataclass(frozen=True)
-class Layout:
+class MarkerLayout:
     """How P parameters make M symmetric offsets: offset[m] = sum_p sign[p, m] theta[p] e_(axis[p])."""
 
     names: tuple[str, ...]
@@ -99,8 +100,9 @@ class Layout:
     def parameters(self, offsets: Mapping[str, Array]) -> Array:
         """The parameters (P,) of given symmetric offsets by marker name (as `offsets` makes them).
 
-        Raises InputError for missing or unknown markers, or for offsets that the robot's mirrors do not map
-        onto each other to 1e-6 m.
+        Raises:
+            InputError: for missing or unknown markers, or for offsets that the robot's mirrors do not map onto each
+                other to 1e-6 m.
         """
         if set(offsets) != set(self.names):
             raise InputError(f"offsets are given for {', '.join(offsets)}; needed: {', '.join(self.names)}")
@@ -126,7 +128,7 @@ class Layout:
         x, y = local[:, 0], local[:, 1]
         return np.stack((cos * x - sin * y, sin * x + cos * y, np.broadcast_to(local[:, 2], heading.shape)), axis=-1)
 
-    def with_heights(self, height: Array) -> Layout:
+    def with_heights(self, height: Array) -> MarkerLayout:
         """The layout with its sole markers moved to `height` (M,) [m] above the floor when the sole stands on it.
 
         Of the markers that the mirrors map onto each other the mean is taken.
@@ -136,11 +138,12 @@ class Layout:
         return replace(self, position=self.position + rise[:, None] * self.up, height=self.height + rise)
 
 
-def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> Layout:
+def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> MarkerLayout:
     """The layout of a robot's markers, or of those `chosen`, symmetric under all of the robot's mirrors together.
 
-    Raises InputError when the robot has no markers or one on an unknown body, or where a mirror maps a chosen
-    marker to one that is not.
+    Raises:
+        InputError: when the robot has no markers or one on an unknown body, or where a mirror maps a chosen marker to
+            one that is not.
     """
     if not robot.markers:
         raise InputError(f"robot '{robot.name}' has no markers to retarget to")
@@ -166,23 +169,8 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         if missing:
             raise InputError(f"markers come with their mirror images; missing: {', '.join(missing)}")
         images[k] = [names.index(every[i]) for i in permutation[place]]
-    axes: list[int] = []
-    signs: list[Array] = []
-    todo = set(range(len(names)))
-    while todo:
-        seed = min(todo)
-        todo -= set(images[:, seed].tolist())
-        for axis in range(2 if on_foot[seed] else 3):
-            row = np.zeros(len(names))
-            clash = False
-            for image, (_, flip) in zip(images[:, seed], products, strict=True):
-                clash |= row[image] == -flip[axis]
-                row[image] = flip[axis]
-            # A clash: a mirror maps the marker to itself and this component to its negative, so it is zero.
-            if not clash:
-                axes.append(axis)
-                signs.append(row)
-    return Layout(
+    axis, sign = _symmetric_parameters(images, products, on_foot)
+    return MarkerLayout(
         names,
         body,
         position,
@@ -192,11 +180,35 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         at_zero[0, body].transpose(0, 2, 1),
         at_home[0, body, 2],
         height,
-        np.array(axes, dtype=np.intp),
-        np.array(signs),
+        axis,
+        sign,
         not any(mirror.normal[0] for mirror in robot.symmetries.values()),
         images,
     )
+
+
+def _symmetric_parameters(images: Index, products: list[tuple[Index, Array]], on_foot: Bools) -> tuple[Index, Array]:
+    """(P,) axes and (P, M) signs of the parameters that M markers share under the products of the mirrors.
+
+    images: (N, M) marker that each is mapped to, by product.
+    """
+    axes: list[int] = []
+    signs: list[Array] = []
+    todo = set(range(images.shape[1]))
+    while todo:
+        seed = min(todo)
+        todo -= set(images[:, seed].tolist())
+        for axis in range(2 if on_foot[seed] else 3):
+            row = np.zeros(images.shape[1])
+            clash = False
+            for image, (_, flip) in zip(images[:, seed], products, strict=True):
+                clash |= row[image] == -flip[axis]
+                row[image] = flip[axis]
+            # A clash: a mirror maps the marker to itself and this component to its negative, so it is zero.
+            if not clash:
+                axes.append(axis)
+                signs.append(row)
+    return np.array(axes, dtype=np.intp), np.array(signs)
 
 
 def _products(robot: Robot) -> list[tuple[Index, Array]]:
@@ -213,7 +225,7 @@ def _products(robot: Robot) -> list[tuple[Index, Array]]:
     return found
 
 
-def offset_jacobian(layout: Layout, rotation: Array, heading: Array, weight: Array | None = None) -> Array:
+def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weight: Array | None = None) -> Array:
     """Derivative (T, 3M, P) of the residual f - (p + displacement) by the parameters.
 
     rotation: (T, B, 3, 3) of all bodies. heading: (T, M) [rad]. weight: (M,) of the markers, as in the problem.

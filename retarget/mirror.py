@@ -2,9 +2,7 @@
 
 A robot with mirror planes gets more motions out of each recording: ANYmal's mirrors are left-right and front-back, so
 three more, of which two walk backwards (Bohez et al. 2022, arXiv 2203.17138). The mirror plane goes through the
-world's origin, so that a floor at z = 0 stays where it is. Everything is exact: `npmp.robots.symmetry` has the maps,
-and bodies are put where the mirrored pose puts them.
-Shapes: T frames, F feet, B bodies.
+world's origin, so that a floor at z = 0 stays where it is. Everything is exact: `npmp.robots.symmetry` has the maps.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from npmp.robots.symmetry import Symmetry
-from retarget.pose import Tree, forward_quaternions, tree_of
 
 JOIN = "+"  # between the mirrors of a combination
 _X, _Y = np.array([-1.0, 1.0, 1.0]), np.array([1.0, -1.0, 1.0])
@@ -46,34 +43,29 @@ def suffix(mirrors: str) -> str:
     return "_" + "".join(word[0] for part in parts for word in part.split("_") if word) if parts else ""
 
 
-def mirror(
-    motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | None = None, tree: Tree | None = None
-) -> ReferenceMotion:
+def mirror(motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | None = None) -> ReferenceMotion:
     """The motion seen in the mirror `mirrors`, one of the robot's or several joined by "+".
 
-    Body poses are the mirrored pose's forward kinematics. Figures, times and the split stay: they are the same.
+    Figures, times and the split stay: they are the same.
     name: of the result; by default the motion's with the mirrors' initials behind it.
-    tree: the robot's, where many motions are mirrored.
 
-    Raises InputError for a mirror that the robot does not have, or a motion that is not of this robot.
+    Raises:
+        InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
     """
     chosen = _symmetries(robot, mirrors)
     if motion.qpos.shape[1] != 7 + len(robot.joint_names):
         raise InputError(
-            f"motion {motion.name!r} has {motion.qpos.shape[1] - 7} joints, robot '{robot.name}' has {len(robot.joint_names)}"
+            f"motion {motion.name!r} has {motion.qpos.shape[1] - 7} joints, "
+            f"robot '{robot.name}' has {len(robot.joint_names)}"
         )
-    qpos, qvel, contacts = motion.qpos, motion.qvel, motion.contacts
+    qpos, contacts = motion.qpos, motion.contacts
     for symmetry in chosen:
-        qpos, qvel = symmetry.mirror_qpos(qpos), symmetry.mirror_qvel(qvel)
+        qpos = symmetry.mirror_qpos(qpos)
         contacts = None if contacts is None else contacts[:, symmetry.foot_permutation]
-    body_pos, body_quat = forward_quaternions(tree_of(robot.model()) if tree is None else tree, qpos)
     return replace(
         motion,
         name=motion.name + suffix(mirrors) if name is None else name,
         qpos=qpos,
-        qvel=qvel,
-        body_pos=body_pos,
-        body_quat=body_quat,
         contacts=contacts,
         mirror=_product(robot, motion.mirror, mirrors),
     )
@@ -87,7 +79,8 @@ def mirror_clip(clip: Clip, pairs: Sequence[tuple[str, str]] | None = None, *, n
     normal: "y" or "x", the axis across the mirror; "x" is the front-back mirror of markers, with
         pairs=FRONT_BACK_MARKERS.
 
-    Raises InputError for a keypoint whose partner the clip does not have.
+    Raises:
+        InputError: for a keypoint whose partner the clip does not have.
     """
     if normal not in ("x", "y"):
         raise InputError(f"normal={normal!r} is no horizontal axis; there are: x, y")
@@ -100,7 +93,10 @@ def sides(names: Sequence[str]) -> dict[str, str]:
     """Each name's partner on the other side, itself for one in the middle.
 
     Sides are said by a beginning "Left"/"Right", "left"/"right", "L_"/"R_", "l_"/"r_", "LF_"/"RF_", "LH_"/"RH_" or,
-    where the other side exists, a plain "l"/"r" (CMU's "lfemur"). Raises InputError where a partner is missing.
+    where the other side exists, a plain "l"/"r" (CMU's "lfemur").
+
+    Raises:
+        InputError: where a partner is missing.
     """
     known = set(names)
     begins = (("Left", "Right"), ("left", "right"), ("L_", "R_"), ("l_", "r_"), ("LF_", "RF_"), ("LH_", "RH_"))

@@ -32,12 +32,12 @@ class Options:
         "limbs"); 1 for those not named. None: `WEIGHTS`.
     rounds: alternations of poses and offsets.
     iterations: at most, of Levenberg-Marquardt, for the final poses.
-    plant_feet: hold standing feet still and level (see `ground` and `stand`).
+    lock_feet: hold standing feet still and level (see `ground` and `foot_locking`).
     marker_cutoff_hz: low-pass of the markers before anything else; None for none.
     root_cutoff_hz: low-pass of the root's path; None for none. On a minute of walking 5 Hz halves the root's
         angular and nearly halves its linear acceleration and leaves the RMS marker error as it is.
-    foot_weight: of a foot in the final poses (eq. 8, which the offsets come from, has 1): a planted foot shall stay
-        planted, and where the legs cannot reach it is the trunk that gives way.
+    foot_weight: of a foot in the final poses (eq. 8, which the offsets come from, has 1): a standing foot shall stay
+        where it is, and where the legs cannot reach it is the trunk that gives way.
     joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds as they are.
     free_arms: limbs without feet give way, towards home, where they would be in the robot's other parts.
     """
@@ -48,7 +48,7 @@ class Options:
     weights: Mapping[str, float] | None = None
     rounds: int = 6
     iterations: int = 30
-    plant_feet: bool = True
+    lock_feet: bool = True
     marker_cutoff_hz: float | None = 8.0
     root_cutoff_hz: float | None = 5.0
     foot_weight: float = 100.0
@@ -75,12 +75,20 @@ class Options:
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Options:
-        """Options from keyword arguments. Raises InputError for one that does not exist."""
+        """Options from keyword arguments.
+
+        Raises:
+            InputError: for one that does not exist.
+        """
         return by_name(cls, options, "retargeting option")
 
 
 def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
-    """A dataclass of options from those given by name. Raises InputError for a name that it does not have."""
+    """A dataclass of options from those given by name.
+
+    Raises:
+        InputError: for a name that it does not have.
+    """
     known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:

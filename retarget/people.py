@@ -88,7 +88,11 @@ def read_person(
     source: str | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """The recording on the CMU humanoid. Raises InputError as `retarget_joints` does."""
+    """The recording on the CMU humanoid.
+
+    Raises:
+        InputError: as `retarget_joints` does.
+    """
     if isinstance(recording, HumanoidMotion):
         person = _of_humanoid(recording)
     elif Path(recording).suffix.lower() in (".h5", ".hdf5"):
@@ -160,7 +164,8 @@ def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Per
 def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[str]) -> Array:
     """(T, 62) numbers of each frame in dm_control's order, BODYrAXIS [deg], the root's place first [file units].
 
-    Raises InputError naming the bones or dofs that are not CMU's.
+    Raises:
+        InputError: naming the bones or dofs that are not CMU's.
     """
     columns: dict[str, Array] = {}
     for bone in skeleton.bones:

@@ -14,28 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget import legs, pose, poses
-from retarget.markers import Layout
+from retarget import kinematics, legs, pose_sequence
+from retarget.markers import MarkerLayout
 from retarget.offsets import estimate
 from retarget.options import Options
-from retarget.quality import Judge
-from retarget.resampling import velocities
+from retarget.prepared_robot import PreparedRobot
+from retarget.quality import QualityMeter
 from retarget.self_collision import SelfCollision
-from retarget.solver import Solver
 from retarget.targets import (
     Recorded,
     Targets,
     body_scale,
     by_body,
+    prepared_for,
     recorded,
-    solver_for,
     standing_heights,
     targets,
 )
@@ -65,13 +63,14 @@ def retarget(
     offsets: marker offsets by name, as from `estimate_offsets`; estimated from the clip when None.
     options: the fields of `Options`.
 
-    Raises InputError for a clip without the needed keypoints, too short or of absurd size, and for bad options.
+    Raises:
+        InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad options.
     """
     chosen = Options.given(options)
     if start != 0 or stop is not None:
         clip = clip.crop(start, stop)
     [skeleton] = _skeletons([clip], robot, chosen, offsets)
-    return _motions(skeleton.clips, skeleton, chosen, Judge(robot))[0]
+    return _motions(skeleton.clips, skeleton, chosen, QualityMeter(robot))[0]
 
 
 def retarget_many(
@@ -86,7 +85,9 @@ def retarget_many(
 
     progress: called as progress(done, total, clip name) before each clip (some are solved together), and once at
         the end with an empty name. The offsets and options are kept in the result's provenance.
-    Raises InputError as `retarget` does, and for no clips or two of the same name.
+
+    Raises:
+        InputError: as `retarget` does, and for no clips or two of the same name.
     """
     chosen = Options.given(options)
     if not clips:
@@ -96,18 +97,18 @@ def retarget_many(
     if twice:
         raise InputError(f"two clips have the same name: {', '.join(twice)}")
     skeletons = _skeletons(clips, robot, chosen, offsets)
-    judge = Judge(robot)
+    meter = QualityMeter(robot)
     found: dict[str, ReferenceMotion] = {}
     for skeleton in skeletons:
         for batch in _batches(skeleton.clips):
             for k, clip in enumerate(batch):
                 if progress is not None:
                     progress(len(found) + k, len(clips), clip.clip.name)
-            for motion in _motions(batch, skeleton, chosen, judge):
+            for motion in _motions(batch, skeleton, chosen, meter):
                 found[motion.name] = motion
     if progress is not None:
         progress(len(clips), len(clips), "")
-    used = [_by_name(skeleton.solver.layout, skeleton.theta) for skeleton in skeletons]
+    used = [_by_name(skeleton.prepared.layout, skeleton.theta) for skeleton in skeletons]
     provenance = {
         "method": "eq. 8 of arXiv 2203.17138",
         "options": json.dumps(asdict(chosen)),
@@ -121,8 +122,10 @@ def retarget_many(
 def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dict[str, Array]:
     """Marker offsets (3,) [m] by marker name, jointly over `clips` of one body.
 
-    See `retarget.markers` for their frames. options: the fields of `Options`. Raises InputError as
-    `retarget` does, and for clips of several bodies.
+    See `retarget.markers` for their frames. options: the fields of `Options`.
+
+    Raises:
+        InputError: as `retarget` does, and for clips of several bodies.
     """
     if not clips:
         raise InputError("there are no clips to estimate offsets from")
@@ -131,17 +134,18 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
         raise InputError(
             "the clips are of several bodies (keypoint names or bone lengths differ); offsets are those of one"
         )
-    return _by_name(skeletons[0].solver.layout, skeletons[0].theta)
+    return _by_name(skeletons[0].prepared.layout, skeletons[0].theta)
 
 
-def targets_of(clip: Clip, solver: Solver, options: Options) -> Targets:
+def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets:
     """The clip's markers at the robot's size and rate, on the floor, with stances and headings.
 
-    Raises InputError for an unfit clip.
+    Raises:
+        InputError: for an unfit clip.
     """
-    found = recorded(clip, solver, options)
-    scale, heights = body_scale([found], solver, options), standing_heights([found], solver)
-    return targets(found, solver, options, scale, heights)
+    found = recorded(clip, prepared, options)
+    scale, heights = body_scale([found], prepared, options), standing_heights([found], prepared)
+    return targets(found, prepared, options, scale, heights)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class _Skeleton:
     """Clips of one body, and what they share."""
 
     clips: tuple[Recorded, ...]
-    solver: Solver
+    prepared: PreparedRobot
     scale: float
     heights: Array  # (M,) [m] of the markers of standing feet
     theta: Array  # (P,)
@@ -159,21 +163,23 @@ def _skeletons(
     clips: Sequence[Clip], robot: Robot, options: Options, offsets: Mapping[str, Array] | None = None
 ) -> list[_Skeleton]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
-    whole = Solver.of(robot)
+    whole = PreparedRobot.of(robot)
     found = []
     for same in by_body(clips):
-        solver = solver_for(whole, same[0])
+        prepared = prepared_for(whole, same[0])
         with _solvable(same):
-            ready = tuple(recorded(clip, solver, options) for clip in same)
-            scale = body_scale(ready, solver, options)
-            heights = standing_heights(ready, solver)
-            if solver.points_per_foot >= 3:
-                solver = solver.with_heights(scale * heights + solver.sole_height)
+            ready = tuple(recorded(clip, prepared, options) for clip in same)
+            scale = body_scale(ready, prepared, options)
+            heights = standing_heights(ready, prepared)
+            if prepared.points_per_foot >= 3:
+                prepared = prepared.with_heights(scale * heights + prepared.sole_height)
             if offsets is None:
-                theta = estimate([targets(clip, solver, options, scale, heights) for clip in ready], solver, options)
+                theta = estimate(
+                    [targets(clip, prepared, options, scale, heights) for clip in ready], prepared, options
+                )
             else:
-                theta = solver.layout.parameters(offsets)
-        found.append(_Skeleton(ready, solver, scale, heights, theta))
+                theta = prepared.layout.parameters(offsets)
+        found.append(_Skeleton(ready, prepared, scale, heights, theta))
     return found
 
 
@@ -189,7 +195,7 @@ def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
         ) from None
 
 
-def _by_name(layout: Layout, theta: Array) -> dict[str, Array]:
+def _by_name(layout: MarkerLayout, theta: Array) -> dict[str, Array]:
     return dict(zip(layout.names, layout.offsets(theta), strict=True))
 
 
@@ -205,31 +211,29 @@ def _batches(clips: Sequence[Recorded]) -> Iterator[list[Recorded]]:
         yield batch
 
 
-def _motions(clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, judge: Judge) -> list[ReferenceMotion]:
-    solver, theta, layout = skeleton.solver, skeleton.theta, skeleton.solver.layout
+def _motions(
+    clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, meter: QualityMeter
+) -> list[ReferenceMotion]:
+    prepared, theta, layout = skeleton.prepared, skeleton.theta, skeleton.prepared.layout
     with _solvable([clip.clip for clip in clips]):
-        ready = [targets(clip, solver, options, skeleton.scale, skeleton.heights) for clip in clips]
+        ready = [targets(clip, prepared, options, skeleton.scale, skeleton.heights) for clip in clips]
         shifts = [layout.displacement(theta, track.heading) for track in ready]
-        goals = [track.planted + shift for track, shift in zip(ready, shifts, strict=True)]
-        solved = poses.solve(goals, ready, theta, solver, options)
+        goals = [track.locked + shift for track, shift in zip(ready, shifts, strict=True)]
+        solved = pose_sequence.solve(goals, ready, theta, prepared, options)
         most = None
         if options.joint_speed_share is not None:
-            most = options.joint_speed_share * solver.robot.velocity_limit / ready[0].rate_hz
-        if options.free_arms and solver.arms:
-            inside = SelfCollision(solver.robot).depth
-            solved = [poses.free_arms(q, inside, ready[0].rate_hz, solver, most) for q in solved]
+            most = options.joint_speed_share * prepared.robot.velocity_limit / ready[0].rate_hz
+        if options.free_arms and prepared.arms:
+            inside = SelfCollision(prepared.robot).depth
+            solved = [pose_sequence.free_arms(q, inside, ready[0].rate_hz, prepared, most) for q in solved]
     motions = []
     for clip, track, shift, qpos in zip(clips, ready, shifts, solved, strict=True):
-        position, rotation = pose.forward(solver.tree, qpos)
-        world = pose.positions_of(layout.points(theta), position, rotation)
+        world = kinematics.positions_of(layout.points(theta), *kinematics.forward(prepared.tree, qpos))
         squares = np.square(world - (track.raw + shift)).sum(axis=-1)  # (T, M)
-        contacts = track.standing & solver.on_floor(qpos)
+        contacts = track.standing & prepared.on_floor(qpos)
         motion = ReferenceMotion(
             name=clip.clip.name,
             qpos=qpos,
-            qvel=velocities(qpos, track.rate_hz),
-            body_pos=position,
-            body_quat=rotations.from_matrix(rotation),
             rate_hz=track.rate_hz,
             source=clip.clip.source,
             licence=clip.clip.licence,
@@ -244,7 +248,9 @@ def _motions(clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, j
         )
         wanted = legs.marker_directions(track.raw, layout.names)
         if wanted is not None:
-            error = legs.orientation_error(wanted, legs.robot_directions(solver.robot, motion)).mean(axis=(1, 2))
+            error = legs.orientation_error(wanted, legs.robot_directions(prepared.robot, prepared.tree, qpos)).mean(
+                axis=(1, 2)
+            )
             motion = replace(motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error})
-        motions.append(judge.judged(motion))
+        motions.append(meter.measured(motion))
     return motions

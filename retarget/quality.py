@@ -31,11 +31,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget.ground import Bools, stance
+from retarget.kinematics import forward, tree_of
 from retarget.self_collision import SelfCollision
 
 SLIDING = 0.05  # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
@@ -51,19 +51,21 @@ BAD = {
 }  # fmt: skip
 
 
-class Judge:
+class QualityMeter:
     """The figures of a robot's motions. Not to be shared between threads."""
 
     def __init__(self, robot: Robot) -> None:
         self.robot = robot
+        self._tree = tree_of(robot.model(visuals=False))
         self._feet = [robot.body_names.index(name) for name in robot.foot_bodies]
         self._collision = SelfCollision(robot)
 
     def feet(self, motion: ReferenceMotion) -> Array:
         """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
         points = self.robot.foot_points  # (F, K, 3), each in its foot's frame
-        turned = np.einsum("tfij,fkj->tfki", rotations.to_matrix(motion.body_quat[:, self._feet]), points)
-        return np.asarray(motion.body_pos[:, self._feet, None] + turned)
+        position, rotation = forward(self._tree, motion.qpos)
+        turned = np.einsum("tfij,fkj->tfki", rotation[:, self._feet], points)
+        return np.asarray(position[:, self._feet, None] + turned)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
         """When feet stand (T, F): as the motion says, or, where it does not, by speed and height."""
@@ -98,7 +100,7 @@ class Judge:
             "jerk_rms": jerk_rms(joints, rate),
         }
 
-    def judged(self, motion: ReferenceMotion) -> ReferenceMotion:
+    def measured(self, motion: ReferenceMotion) -> ReferenceMotion:
         """The motion with its figures computed anew; those that cannot be (markers) stay as they are."""
         return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
 

@@ -18,7 +18,6 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.pose import Tree, forward_quaternions, tree_of
 
 _ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
 
@@ -26,7 +25,8 @@ _ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
 def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
     """The times (S,) of frames at `new_rate_hz` within `frames` at `rate_hz`, counted in frames of the old rate.
 
-    Raises InputError for rates that are not positive.
+    Raises:
+        InputError: for rates that are not positive.
     """
     for rate in (rate_hz, new_rate_hz):
         if not (math.isfinite(rate) and rate > 0.0):
@@ -40,7 +40,10 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
 def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
     """Poses (T, 7 + J) at another rate, (S, 7 + J): twice differentiable but for the root's rotation (once).
 
-    The root's quaternions come out on one hemisphere. Raises InputError for rates that are not positive.
+    The root's quaternions come out on one hemisphere.
+
+    Raises:
+        InputError: for rates that are not positive.
     """
     new = frame_times(len(qpos), rate_hz, new_rate_hz)
     old = np.arange(len(qpos), dtype=np.float64)
@@ -60,15 +63,14 @@ def nearest(values: np.ndarray, rate_hz: float, new_rate_hz: float) -> np.ndarra
     return np.asarray(values[np.rint(frame_times(len(values), rate_hz, new_rate_hz)).astype(np.intp)])
 
 
-def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float, *, tree: Tree | None = None) -> ReferenceMotion:
+def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> ReferenceMotion:
     """The motion at another rate; itself if that is its rate.
 
-    Joints stay within the robot's limits where a spline would overshoot them. Velocities are the backward differences
-    of the new poses, bodies their forward kinematics; contacts are the nearest frame's, figures of frames run
-    linearly between theirs. The quality figures stay those of the original.
+    Joints stay within the robot's limits where a spline would overshoot them. Contacts are the nearest frame's,
+    figures of frames run linearly between theirs. The quality figures stay those of the original.
 
-    tree: the robot's, where many motions are resampled.
-    Raises InputError for a rate that is not positive, or that leaves fewer than two frames.
+    Raises:
+        InputError: for a rate that is not positive, or that leaves fewer than two frames.
     """
     if rate_hz == motion.rate_hz:
         return motion
@@ -81,29 +83,11 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float, *, tree: Tre
     lower = np.minimum(robot.joint_lower, joints.min(axis=0))
     upper = np.maximum(robot.joint_upper, joints.max(axis=0))
     qpos[:, 7:] = np.clip(qpos[:, 7:], lower, upper)
-    body_pos, body_quat = forward_quaternions(tree_of(robot.model()) if tree is None else tree, qpos)
     old = np.arange(motion.num_frames)
     return replace(
         motion,
         qpos=qpos,
-        qvel=velocities(qpos, rate_hz),
-        body_pos=body_pos,
-        body_quat=body_quat,
         rate_hz=rate_hz,
         contacts=None if motion.contacts is None else nearest(motion.contacts, motion.rate_hz, rate_hz),
         frame_quality={key: np.interp(new, old, values) for key, values in motion.frame_quality.items()},
     )
-
-
-def velocities(qpos: Array, rate_hz: float) -> Array:
-    """Velocities (T, 6 + J) of poses (T, 7 + J) by BACKWARD differences; the first row repeats the second.
-
-    qvel[t] leads from pose t - 1 to pose t, on the manifold, as MuJoCo's mj_differentiatePos: root linear
-    velocity in the world, root angular velocity in the root's frame, joint velocities. So integrating
-    qvel[t] from pose t - 1 for one period gives pose t.
-    """
-    step = np.empty((len(qpos) - 1, qpos.shape[1] - 1))
-    step[:, :3] = np.diff(qpos[:, :3], axis=0)
-    step[:, 3:6] = rotations.difference(qpos[:-1, 3:7], qpos[1:, 3:7])
-    step[:, 6:] = np.diff(qpos[:, 7:], axis=0)
-    return np.concatenate((step[:1], step)) * rate_hz

@@ -55,7 +55,8 @@ class SelfCollision:
     def depths(self, qpos: Array) -> tuple[Array, Array]:
         """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0; 0 where free.
 
-        Raises InputError for poses of another robot.
+        Raises:
+            InputError: for poses of another robot.
         """
         model, data, floor = self._model, self._data, self._floor
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:

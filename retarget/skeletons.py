@@ -133,8 +133,9 @@ def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skele
     """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first known one that
     fits.
 
-    Raises InputError naming the keypoints that the closest skeleton misses and those that the clip has, or the
-    markers that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
+    Raises:
+        InputError: naming the keypoints that the closest skeleton misses and those that the clip has, or the markers
+            that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
     """
     own = {name: {name: 1.0} for name in markers}
     if markers and all(name in clip.names for name in markers):
@@ -162,7 +163,8 @@ def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skele
 def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Array:
     """Positions (T, M, 3) [m] of the markers `names` in the clip.
 
-    Raises InputError for a marker that the skeleton does not have.
+    Raises:
+        InputError: for a marker that the skeleton does not have.
     """
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):

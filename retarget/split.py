@@ -28,13 +28,18 @@ def split(
     validation: float,
     seed: int = 0,
     origins: Mapping[str, str] = MappingProxyType({}),
+    *,
+    known: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with their `split` set, so that about a share `validation` of the seconds is for validation.
 
     All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as far as the
     recordings allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
     origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too.
-    Raises InputError for a share that is not in [0, 1).
+    known: as in `weights.histogram`.
+
+    Raises:
+        InputError: for a share that is not in [0, 1).
     """
     if not 0.0 <= validation < 1.0:
         raise InputError(f"validation={validation}: the share for validation is at least 0 and below 1")
@@ -42,7 +47,7 @@ def split(
         return tuple(replace(motion, split="") for motion in motions)
     whole = [origins.get(recording_of(motion), recording_of(motion)) for motion in motions]
     profile: dict[str, Array] = {}
-    for name, seconds in zip(whole, histogram(motions)[0], strict=True):
+    for name, seconds in zip(whole, histogram(motions, known=known)[0], strict=True):
         profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
     held_out = choose(profile, validation, seed)
     return tuple(

@@ -1,6 +1,6 @@
 """From a recording to what the solver shall meet: markers at the robot's size and rate, over the floor z = 0.
 
-Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> planted feet, headings
+Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet, headings
 
 Everything is brought to the output rate before anything is solved. A motion solved at the recording's rate
 and resampled afterwards would have standing feet that slide at every step that falls between two frames,
@@ -22,9 +22,9 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from retarget import ground
 from retarget.options import Options
+from retarget.prepared_robot import PreparedRobot
 from retarget.resampling import frame_times
 from retarget.skeletons import marker_positions, skeleton_of
-from retarget.solver import Solver
 
 MIN_FRAMES = 8
 MAX_COORDINATE = 1e4  # [m] from the origin; no recording goes further, a garbled number does
@@ -53,20 +53,24 @@ class Targets:
     """One clip as the solver sees it: at the output rate, standing paws as high as the robot's foot centres."""
 
     raw: Array  # (S, M, 3) [m] the animal's markers
-    planted: Array  # (S, M, 3) [m] with standing round feet held still and level
+    locked: Array  # (S, M, 3) [m] with standing round feet held still and level
     heading: Array  # (S, M) [rad] of the animal, held through each foot's stances; zero for markers on no round foot
     standing: ground.Bools  # (S, F)
     rate_hz: float
 
 
-def solver_for(solver: Solver, clip: Clip) -> Solver:
-    """The solver with the markers that the clip's skeleton has. Raises InputError where they do not suffice."""
-    robot = solver.robot
+def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
+    """The robot with only the markers that the clip's skeleton has.
+
+    Raises:
+        InputError: where they do not suffice.
+    """
+    robot = prepared.robot
     skeleton = skeleton_of(clip, tuple(robot.markers))
     shared = tuple(name for name in robot.markers if name in skeleton.markers)
-    if shared == solver.layout.names:
-        return solver
-    return Solver.of(robot, shared)
+    if shared == prepared.layout.names:
+        return prepared
+    return PreparedRobot.of(robot, shared)
 
 
 def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
@@ -96,52 +100,56 @@ def _bones(clip: Clip) -> Array:
     return np.zeros(1)
 
 
-def recorded(clip: Clip, solver: Solver, options: Options) -> Recorded:
-    """The clip's markers on the floor, with stances. Raises InputError for an unfit clip."""
+def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
+    """The clip's markers on the floor, with stances.
+
+    Raises:
+        InputError: for an unfit clip.
+    """
     if clip.num_frames < MIN_FRAMES:
         raise InputError(
             f"clip {clip.name!r} has {clip.num_frames} frame{'s' if clip.num_frames != 1 else ''}; "
             f"retargeting needs at least {MIN_FRAMES}"
         )
     _check_coordinates(clip)
-    layout = solver.layout
-    raw = marker_positions(clip, skeleton_of(clip, tuple(solver.robot.markers)), layout.names)
+    layout = prepared.layout
+    raw = marker_positions(clip, skeleton_of(clip, tuple(prepared.robot.markers)), layout.names)
     smooth = low_pass(raw, clip.rate_hz, options.marker_cutoff_hz)
-    flat = solver.points_per_foot >= 3
-    columns = [column for foot in solver.foot_markers for column in foot]
+    flat = prepared.points_per_foot >= 3
+    columns = [column for foot in prepared.foot_markers for column in foot]
     slope = ground.floor_slope(smooth[:, columns], clip.rate_hz)
     if slope.any():
         turn = ground.level_turn(slope).T
         raw, smooth = raw @ turn, smooth @ turn
     reach = _SOLE_STANCE_HEIGHT if flat else ground.STANCE_HEIGHT
     each = dict(zip(columns, ground.stance(smooth[:, columns], clip.rate_hz, height=reach).T, strict=True))
-    standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in solver.foot_markers], axis=1)
+    standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in prepared.foot_markers], axis=1)
     # The floor is where each foot's lowest marker stands.
     lowest = [
         min(foot, key=lambda c: float(np.median(smooth[each[c], c, 2])) if each[c].any() else np.inf)
-        for foot in solver.foot_markers
+        for foot in prepared.foot_markers
     ]
     floor = ground.floor_height(smooth[:, lowest], np.stack([each[c] for c in lowest], axis=1))
     down = np.array([0.0, 0.0, floor])
-    length = float(np.median(np.linalg.norm(_along(raw, solver), axis=-1)))
+    length = float(np.median(np.linalg.norm(_along(raw, prepared), axis=-1)))
     if not TRUNK_LENGTHS[0] <= length <= TRUNK_LENGTHS[1]:
         raise InputError(
             f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, which is no animal; "
             "are its units (metres are expected) and keypoint names right?"
         )
-    legs = np.full(len(solver.foot_markers), np.nan)
+    legs = np.full(len(prepared.foot_markers), np.nan)
     heights = np.full(len(layout.names), np.nan)
-    for foot, top in enumerate(solver.tops):
+    for foot, top in enumerate(prepared.tops):
         now = standing[:, foot]
         if now.any():
             legs[foot] = np.median(smooth[now, top, 2]) - floor
-            heights[list(solver.foot_markers[foot])] = (
-                np.median(smooth[now][:, list(solver.foot_markers[foot]), 2], axis=0) - floor
+            heights[list(prepared.foot_markers[foot])] = (
+                np.median(smooth[now][:, list(prepared.foot_markers[foot]), 2], axis=0) - floor
             )
     return Recorded(clip, raw - down, smooth - down, standing, legs, heights, float(np.linalg.norm(slope)))
 
 
-def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> float:
+def body_scale(clips: Sequence[Recorded], prepared: PreparedRobot, options: Options) -> float:
     """The factor on the recordings' lengths: as given, or that which makes standing legs as long as the robot's at
     home.
 
@@ -151,7 +159,7 @@ def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> f
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)
-    home = solver.home_tops - solver.sole_height
+    home = prepared.home_tops - prepared.sole_height
     weight = np.concatenate([clip.standing.sum(axis=0) / clip.clip.rate_hz for clip in clips])
     with np.errstate(invalid="ignore"):
         ratios = np.concatenate([home / clip.legs for clip in clips])
@@ -164,7 +172,7 @@ def body_scale(clips: Sequence[Recorded], solver: Solver, options: Options) -> f
     return ratio if ratio < _ALIKE else 1.0
 
 
-def standing_heights(clips: Sequence[Recorded], solver: Solver) -> Array:
+def standing_heights(clips: Sequence[Recorded], prepared: PreparedRobot) -> Array:
     """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings; 0 for other
     markers.
 
@@ -172,37 +180,40 @@ def standing_heights(clips: Sequence[Recorded], solver: Solver) -> Array:
     """
     known = np.stack([clip.heights for clip in clips])
     out = np.zeros(known.shape[1])
-    for m in np.flatnonzero(solver.layout.on_foot & ~solver.layout.footprint):
-        out[m] = solver.layout.height[m] - solver.sole_height
+    for m in np.flatnonzero(prepared.layout.on_foot & ~prepared.layout.footprint):
+        out[m] = prepared.layout.height[m] - prepared.sole_height
     for m in np.flatnonzero(np.isfinite(known).any(axis=0)):
         out[m] = np.nanmedian(known[:, m])
     return out
 
 
-def targets(clip: Recorded, solver: Solver, options: Options, scale: float, heights: Array) -> Targets:
-    """The clip at the robot's size and the output rate, its feet planted. Raises InputError for one that is too short.
+def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: float, heights: Array) -> Targets:
+    """The clip at the robot's size and the output rate, standing feet locked.
 
     heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the animal's paw.
+
+    Raises:
+        InputError: for one that is too short.
     """
-    rate = float(options.rate_hz or solver.robot.control_rate_hz)
+    rate = float(options.rate_hz or prepared.robot.control_rate_hz)
     name, duration = clip.clip.name, clip.clip.duration_s
     if duration * rate < 3.0:
         raise InputError(f"clip {name!r} of {duration:.2f} s is too short for a motion at {rate:g} Hz")
-    raw, planted, standing = at_rate(clip, rate)
-    footprints = [foot[0] for foot in solver.foot_markers] if solver.points_per_foot < 3 else []
-    for markers in (raw, planted):
+    raw, locked, standing = at_rate(clip, rate)
+    footprints = [foot[0] for foot in prepared.foot_markers] if prepared.points_per_foot < 3 else []
+    for markers in (raw, locked):
         markers[:, footprints, 2] -= heights[footprints]
-    raw, planted = scale * raw, scale * planted
-    along = np.unwrap(np.arctan2(*_along(raw, solver)[:, 1::-1].T))
+    raw, locked = scale * raw, scale * locked
+    along = np.unwrap(np.arctan2(*_along(raw, prepared)[:, 1::-1].T))
     heading = np.zeros(raw.shape[:2])
     if footprints:
-        if options.plant_feet:
-            planted[:, footprints] = ground.plant(planted[:, footprints], standing, reach=scale * ground.PIN_REACH)
+        if options.lock_feet:
+            locked[:, footprints] = ground.lock_feet(locked[:, footprints], standing, reach=scale * ground.PIN_REACH)
         for foot, column in enumerate(footprints):
             heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
     # The lowest marker of a standing foot is as high as the robot's: the centre of a sphere a radius above the floor.
-    rise = np.array([0.0, 0.0, solver.sole_height])
-    return Targets(raw + rise, planted + rise, heading, standing, rate)
+    rise = np.array([0.0, 0.0, prepared.sole_height])
+    return Targets(raw + rise, locked + rise, heading, standing, rate)
 
 
 def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]:
@@ -227,27 +238,32 @@ def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
     return np.asarray(sosfiltfilt(sections, values, axis=0, padlen=min(len(values) - 1, round(rate_hz / 2))))
 
 
-def _along(markers: Array, solver: Solver) -> Array:
+def _along(markers: Array, prepared: PreparedRobot) -> Array:
     """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is rather wide than
     long."""
-    layout = solver.layout
+    layout = prepared.layout
     x, y = layout.position[:, 0], layout.position[:, 1]
     trunk = layout.on_trunk
     if not trunk.any():
-        raise InputError(f"robot '{solver.robot.name}' has no markers on its root body")
+        raise InputError(f"robot '{prepared.robot.name}' has no markers on its root body")
     wide = np.ptp(y[trunk]) > np.ptp(x[trunk])
     way = y if wide else x
     ahead, behind = np.flatnonzero(trunk & (way > 1e-6)), np.flatnonzero(trunk & (way < -1e-6))
     if not (len(ahead) and len(behind)):
         raise InputError(
-            f"robot '{solver.robot.name}' needs trunk markers in front of and behind its base, or left and right of it"
+            f"robot '{prepared.robot.name}' needs trunk markers in front of and behind its base, "
+            "or left and right of it"
         )
     line: Array = markers[:, ahead].mean(axis=1) - markers[:, behind].mean(axis=1)
     return np.stack((line[:, 1], -line[:, 0], line[:, 2]), axis=-1) if wide else line
 
 
 def _check_coordinates(clip: Clip) -> None:
-    """Refuse what only a garbled file or a wrong unit says. Raises InputError naming keypoint and frame."""
+    """Refuse what only a garbled file or a wrong unit says.
+
+    Raises:
+        InputError: naming keypoint and frame.
+    """
     size = np.abs(clip.positions).max(axis=-1)  # (T, M)
     frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)
     if size[frame, keypoint] > MAX_COORDINATE:

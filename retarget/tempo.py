@@ -13,20 +13,20 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget.pose import Tree, tree_of
 from retarget.quality import beyond_speed
 from retarget.resampling import resample
 
 
-def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float, *, tree: Tree | None = None) -> ReferenceMotion:
+def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMotion:
     """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; otherwise as
     `resample`.
 
-    Raises InputError for a tempo that is not positive, or that leaves fewer than two frames.
+    Raises:
+        InputError: for a tempo that is not positive, or that leaves fewer than two frames.
     """
     _check(tempo)
     rate_hz = motion.rate_hz
-    played = resample(replace(motion, rate_hz=rate_hz * tempo), robot, rate_hz, tree=tree)
+    played = resample(replace(motion, rate_hz=rate_hz * tempo), robot, rate_hz)
     return replace(played, name=f"{motion.name}_x{tempo:g}")
 
 
@@ -37,16 +37,17 @@ def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, mi
     copies of fewer than `min_frames`, and those whose joints would be too fast for the robot where the original's are
     not; a motion that has none left is sampled twice as often.
 
-    Raises InputError for a tempo that is not a positive number.
+    Raises:
+        InputError: for a tempo that is not a positive number.
     """
     for tempo in tempos:
         _check(tempo)
     if not tempos:
         return motions
-    tree, originals, copies = tree_of(robot.model()), [], []
+    originals, copies = [], []
     for motion in motions.motions:
         long_enough = [tempo for tempo in tempos if (motion.num_frames - 1) / tempo + 1 >= min_frames]
-        made = [at_tempo(motion, robot, tempo, tree=tree) for tempo in long_enough]
+        made = [at_tempo(motion, robot, tempo) for tempo in long_enough]
         kept = [copy for copy in made if _too_fast(motion, robot) or not _too_fast(copy, robot)]
         originals.append(motion if kept else replace(motion, weight=2.0 * motion.weight))
         copies += [replace(copy, weight=motion.weight / len(kept)) for copy in kept]

@@ -20,24 +20,33 @@ from mocap_data.motion import ReferenceMotion
 BINS = 10
 _ROUNDS = 5  # on the dog set more hardly flatten further, and ever fewer motions carry the weight
 _FLOORS = 60  # smallest weights that are tried
-_TOP = 99.0  # percentile of the speeds where the bins end: one fast moment shall not stretch them; faster ones count in the last
+# percentile of the speeds where the bins end: one fast moment shall not stretch them; faster ones count in the last
+_TOP = 99.0
 
 
 def speeds(motion: ReferenceMotion) -> Array:
     """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways does not travel."""
-    width = max(1, round(motion.rate_hz / 2)) | 1
-    padded = np.pad(motion.qvel[:, :2], ((width // 2, width // 2), (0, 0)), mode="edge")
+    return smooth_speed(motion.qvel[:, :2], motion.rate_hz)
+
+
+def smooth_speed(velocity: Array, rate_hz: float) -> Array:
+    """Speeds (T,) of horizontal velocities (T, 2), which are averaged over half a second first."""
+    width = max(1, round(rate_hz / 2)) | 1
+    padded = np.pad(velocity, ((width // 2, width // 2), (0, 0)), mode="edge")
     total = np.cumsum(np.concatenate([np.zeros((1, 2)), padded]), axis=0)
     mean: Array = np.linalg.norm((total[width:] - total[:-width]) / width, axis=-1)
     return mean
 
 
-def histogram(motions: Sequence[ReferenceMotion], bins: int = BINS) -> tuple[Array, Array]:
+def histogram(
+    motions: Sequence[ReferenceMotion], bins: int = BINS, *, known: Sequence[Array] | None = None
+) -> tuple[Array, Array]:
     """Seconds (N, B) that each motion spends in each bin of speed, and the bins' edges (B + 1,) [m/s].
 
     The bins are even from 0 to the 99th percentile of all speeds; faster ones are in the last.
+    known: the speeds of each motion, (T,) [m/s]; by default as `speeds` finds them.
     """
-    found = [speeds(motion) for motion in motions]
+    found = [speeds(motion) for motion in motions] if known is None else known
     durations = np.concatenate([np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(found, motions, strict=True)])
     every = np.concatenate(found)
     order = np.argsort(every)
@@ -59,7 +68,9 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
 
     max_ratio: between the largest and the smallest weight, at most: a short canter that came every other time would be
         learned by heart. Weights are clipped to the range of this ratio that leaves the histogram the most even.
-    Raises InputError for a ratio below 1.
+
+    Raises:
+        InputError: for a ratio below 1.
     """
     if not max_ratio >= 1.0:
         raise InputError(f"max_weight_ratio={max_ratio}: the largest weight over the smallest is at least 1")
@@ -81,14 +92,24 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
 
 
 def weigh(
-    motions: Sequence[ReferenceMotion], *, max_ratio: float = 30.0, bins: int = BINS
+    motions: Sequence[ReferenceMotion],
+    *,
+    max_ratio: float = 30.0,
+    bins: int = BINS,
+    known: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with weights that flatten the histogram of speeds, each split on its own.
 
-    Raises InputError for a ratio below 1.
+    known: as in `histogram`.
+
+    Raises:
+        InputError: for a ratio below 1.
     """
+    every = [speeds(motion) for motion in motions] if known is None else known
     weight = np.ones(len(motions))
     for name in {motion.split for motion in motions}:
         chosen = [i for i, motion in enumerate(motions) if motion.split == name]
-        weight[chosen] = flat(histogram([motions[i] for i in chosen], bins)[0], max_ratio=max_ratio)
+        weight[chosen] = flat(
+            histogram([motions[i] for i in chosen], bins, known=[every[i] for i in chosen])[0], max_ratio=max_ratio
+        )
     return tuple(replace(motion, weight=w) for motion, w in zip(motions, weight, strict=True))

@@ -36,7 +36,7 @@ from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
 from retarget.gaits import SPEEDS, TURN, kinds_of
-from retarget.quality import BAD, SLIDING, Judge, overall_rms, slide_speeds, trouble
+from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
 from retarget.weights import speeds
 
 MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
@@ -83,9 +83,9 @@ class RetargetReport:
         return sorted(originals, key=lambda motion: -trouble(motion.quality))
 
     @cached_property
-    def judge(self) -> Judge:
+    def meter(self) -> QualityMeter:
         """The robot's."""
-        return Judge(self.robot)
+        return QualityMeter(self.robot)
 
 
 def build(out: Path | str, data: RetargetReport) -> Path:
@@ -217,9 +217,9 @@ def _take(data: RetargetReport, title: str, motion: ReferenceMotion) -> scene.Ta
     clip = data.clips.get(recording)
     whole = next((entry for entry in data.whole.motions if (entry.recording or entry.name) == recording), motion)
     slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
-    feet = data.judge.feet(motion).mean(axis=2)
+    feet = data.meter.feet(motion).mean(axis=2)
     return scene.Take(
-        title, motion, clip, data.judge.contacts(motion), feet,
+        title, motion, clip, data.meter.contacts(motion), feet,
         scale=whole.quality.get("body_scale", 1.0), slower=slower if slower > 1.05 else 1.0,
     )  # fmt: skip
 
@@ -254,7 +254,7 @@ def _histograms(data: RetargetReport) -> Section | None:
     errors = [motion.frame_quality["marker_rms_m"] for motion in motions if "marker_rms_m" in motion.frame_quality]
     slides, depths, shares = [], [], []
     for motion in motions:
-        feet, standing = data.judge.feet(motion), data.judge.contacts(motion)
+        feet, standing = data.meter.feet(motion), data.meter.contacts(motion)
         slides.append(slide_speeds(feet, standing, motion.rate_hz))
         depths.append(np.maximum(0.0, robot.foot_radius - feet[..., 2].min(axis=(1, 2))))
         shares.append(speed_shares(robot, motion).max(axis=1))
@@ -419,7 +419,7 @@ def curves_of(data: RetargetReport, motion: ReferenceMotion) -> list[str]:
     robot, rate = data.robot, motion.rate_hz
     t = np.arange(motion.num_frames) / rate
     span = (0.0, max(float(t[-1]), 1.0 / rate))
-    feet, standing = data.judge.feet(motion), data.judge.contacts(motion)
+    feet, standing = data.meter.feet(motion), data.meter.contacts(motion)
     height = 1000 * (feet[..., 2].min(axis=2) - robot.foot_radius)  # the lowest point of each sole [mm]
     low, high = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []

@@ -30,6 +30,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
+from retarget.kinematics import forward, tree_of
 
 HOW_TO_GET = "pip install 'npmp[viewer]'"
 FRAMES_PER_S = 25.0
@@ -102,7 +103,7 @@ def _record(server: Any, robot: Robot, take: Take) -> bytes:
     motion = take.motion
     step = max(1, round(motion.rate_hz / FRAMES_PER_S))
     keep = np.arange(0, min(motion.num_frames, math.ceil(MAX_SECONDS * motion.rate_hz)), step)
-    root = motion.body_pos[keep, 0]
+    root = motion.qpos[keep, :3]
     size = 1.6 * float(np.median(root[:, 2])) if len(root) else 1.0  # about the robot's height
     animal = None if take.source is None else keypoints_of(take, keep)
     model = robot.model()
@@ -148,11 +149,12 @@ def _record(server: Any, robot: Robot, take: Take) -> bytes:
     server.initial_camera.fov = math.radians(42)
 
     serializer = server.get_scene_serializer()
-    quat = rotations.make_continuous(motion.body_quat[keep])
-    for frame, t in enumerate(keep):
+    place, turn = forward(tree_of(model), motion.qpos[keep])
+    quat = rotations.make_continuous(rotations.from_matrix(turn))
+    for frame in range(len(keep)):
         world.position = (*_round(-glide[frame]).tolist(), 0.0)
         for body, handle in bodies:
-            handle.position = tuple(_round(motion.body_pos[t, body]).tolist())
+            handle.position = tuple(_round(place[frame, body]).tolist())
             handle.wxyz = tuple(_round(quat[frame, body]).tolist())
         for handle, places in moving:
             handle.position = tuple(_round(places[frame]).tolist())
@@ -173,7 +175,7 @@ def _smooth(path: FloatArray, rate_hz: float) -> FloatArray:
 
 def _heading(motion: ReferenceMotion, keep: npt.NDArray[np.int64]) -> float:
     """Where the robot faces on the whole [rad]."""
-    forward = rotations.to_matrix(motion.body_quat[keep, 0])[:, :2, 0].mean(axis=0)
+    forward = rotations.to_matrix(motion.qpos[keep, 3:7])[:, :2, 0].mean(axis=0)
     return math.atan2(forward[1], forward[0])
 
 
@@ -194,7 +196,7 @@ def keypoints_of(take: Take, keep: npt.NDArray[np.int64]) -> FloatArray:
     points = points - [0.0, 0.0, float(np.percentile(clip.positions[..., 2].min(axis=1), 5))]
     points = points * take.scale
     middle = points[..., :2].mean(axis=1)
-    points[..., :2] += (motion.body_pos[keep, 0, :2] - middle).mean(axis=0)
+    points[..., :2] += (motion.qpos[keep, :2] - middle).mean(axis=0)
     return np.asarray(points)
 
 

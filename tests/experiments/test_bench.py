@@ -81,12 +81,12 @@ def test_tracks_take_so_many_frames(tracks: list[Track]) -> None:
 
 def test_eq8_by_hand(tracks: list[Track]) -> None:
     """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1 rad."""
-    from retarget import pose
+    from retarget import kinematics
 
     problem = tracks[0].problem
     qpos = np.concatenate([[0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0], problem.stand])[None]
     qpos[0, 8] += 0.1
-    goal = pose.positions_of(problem.points, *pose.forward(problem.tree, qpos))
+    goal = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
     goal[0, 0, 1] += 0.03
     rms, cost = eq8([Track(problem, goal)], [qpos])
     # RMS over 9 markers: 0.03 / 3. Cost: w 0.03^2 + c 0.1^2.

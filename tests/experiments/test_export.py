@@ -76,11 +76,16 @@ def test_another_rate(dataset: Path, tmp_path: Path) -> None:
     assert back.rate_hz == 30.0 and back.num_frames == 18  # 29 periods of 20 ms hold 17 of 33.3 ms
 
 
-def test_a_robot_that_is_not_here_is_exported_by_differences(dataset: Path, tmp_path: Path) -> None:
+def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
+    dataset: Path, tmp_path: Path, robot: Robot, capsys: pytest.CaptureFixture[str]
+) -> None:
     with h5py.File(dataset, "r+") as file:
         file.attrs["robot"] = "hexapod"
-    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}"]) == 0
-    assert read_robot_motion(tmp_path / "a" / "sway.npz").num_frames == 30
+    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
+    assert "need the model of robot 'hexapod'" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    assert cli.main(["export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"]) == 0
+    back = read_robot_motion(tmp_path / "a" / "sway.csv", joint_names=robot.joint_names)
+    assert back.num_frames == 30
 
 
 @pytest.mark.parametrize(

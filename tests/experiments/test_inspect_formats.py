@@ -18,6 +18,7 @@ from mocap_data.readers.robot_motions import RobotMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
+from retarget.kinematics import body_states, tree_of
 
 
 def inspected(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, Any], str]:
@@ -105,7 +106,8 @@ def test_a_large_dataset(
 
 def test_robots_motions(robot: Robot, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     motion = standing.motions[0]
-    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names)
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies)
     write_unitree_csv(tmp_path / "b.csv", motion, robot.joint_names, robot=robot.name)
     for name, kind in (("a.npz", "mjlab"), ("b.csv", "unitree_csv")):
         found, _ = inspected(tmp_path / name, tmp_path, capsys)

@@ -143,8 +143,8 @@ def test_stretches_of_one_file_are_on_one_side_of_the_split(elsewhere: Path) -> 
 def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.retarget import doubts
     from retarget import retarget
+    from retarget.doubts import doubts
 
     motion = retarget(walk, robots.load("anymal_b"))
     assert doubts(motion, walk) == "" and doubts(motion, None) == ""
@@ -249,13 +249,15 @@ def test_motions_of_others_are_taken_as_they_are(
     elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mocap_data.export import write_mjlab_npz
+    from retarget.kinematics import body_states, tree_of
 
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "out=m.h5", "clean=false") == 0
     (motion,) = read_motions("m.h5").motions
     (elsewhere / "theirs").mkdir()
     robot = robots.load("anymal_b")
-    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names)
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names, bodies)
     capsys.readouterr()
     assert npmp_retarget("source=[a.npz,theirs]", "out=n.h5", "clean=false") == 0
     motions = read_motions("n.h5")
@@ -270,7 +272,7 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 
     from rich.console import Console
 
-    from experiments.retarget import table_of
+    from experiments.motion_tables import table_of
     from retarget import retarget_many
 
     base = retarget_many([walk], robots.load("anymal_b"))
@@ -294,7 +296,7 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.retarget import worst
+    from experiments.motion_tables import worst
     from retarget import retarget
 
     motion = retarget(walk, robots.load("anymal_b"))
@@ -312,7 +314,7 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
 def test_what_is_marked(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.retarget import is_marked
+    from experiments.motion_tables import is_marked
     from retarget import retarget
 
     motion = dataclasses.replace(retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a")
@@ -358,7 +360,6 @@ def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_defaults_are_those_of_the_library() -> None:
     """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some aside."""
-    import dataclasses
 
     from experiments.common import compose
     from experiments.retarget import CLEAN_KEYS, SOLVER_KEYS, clean_options, solver_options
@@ -368,7 +369,7 @@ def test_defaults_are_those_of_the_library() -> None:
     assert set(SOLVER_KEYS) <= set(config) and set(CLEAN_KEYS) <= set(config)
     assert Options(**solver_options(config)) == Options()
     chosen = CleanOptions(**clean_options(config))
-    assert chosen == dataclasses.replace(CleanOptions(), mirrors="none", validation=0.0)
+    assert chosen == CleanOptions()
 
 
 def test_options_are_checked_before_any_work(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:

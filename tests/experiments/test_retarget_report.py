@@ -20,6 +20,7 @@ import pytest
 from experiments import cli
 from experiments.report import figures, is_report, retarget_page, scene
 from experiments.report.retarget_page import RetargetReport
+from experiments.retarget import report_place
 from mocap_data import Clip, dog_gait, rotations
 from npmp import robots
 from npmp.robots import Robot
@@ -398,3 +399,8 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
         if event.get("method") == "Network.requestWillBeSent"
     ]
     assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked), asked
+
+
+def test_report_false_is_none(tmp_path: Path) -> None:
+    assert report_place(False, tmp_path / "m.h5") is None and report_place(None, tmp_path / "m.h5") is None
+    assert report_place("auto", tmp_path / "m.h5") == report_place(True, tmp_path / "m.h5") == tmp_path / "m.html"

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from mocap_data import InputError, ReferenceMotion, rotations
-from mocap_data.export import angular_velocity, difference_velocities, write_mjlab_npz, write_unitree_csv
+from mocap_data.export import write_mjlab_npz, write_unitree_csv
+from mocap_data.motion import BodyStates
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from npmp.robots import Robot
-from retarget.imported import body_velocities
-from retarget.pose import forward, tree_of
-from retarget.resampling import velocities
+from retarget.kinematics import body_states, tree_of
 
 RATE = 50.0
 
@@ -30,22 +29,16 @@ def smooth_motion(robot: Robot, frames: int | None = None, rate_hz: float = RATE
     qpos[:, 3:7] = rotations.from_axis_angle(axis, 0.8 * np.sin(1.5 * times))
     joints = len(robot.joint_names)
     qpos[:, 7:] += 0.2 * np.sin(2.0 * times[:, None] + np.arange(joints))
-    body_pos, matrices = forward(tree_of(robot.model(visuals=False)), qpos)
-    return ReferenceMotion(
-        name="walk",
-        qpos=qpos,
-        qvel=velocities(qpos, rate_hz) if frames > 1 else np.zeros((1, 18)),
-        body_pos=body_pos,
-        body_quat=rotations.from_matrix(matrices),
-        rate_hz=rate_hz,
-        source="made up",
-        licence="none",
-    )
+    return ReferenceMotion(name="walk", qpos=qpos, rate_hz=rate_hz, source="made up", licence="none")
+
+
+def bodies_of(robot: Robot, motion: ReferenceMotion) -> BodyStates:
+    return body_states(tree_of(robot.model(visuals=False)), motion)
 
 
 def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
-    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names)
+    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
     with np.load(tmp_path / "walk.npz", allow_pickle=False) as archive:
         assert set(archive.files) == {
             *("fps", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"),
@@ -62,20 +55,20 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
 
 def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
-    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names)
+    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
     back = read_robot_motion(tmp_path / "walk.npz")
     assert kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
     assert back.joint_names == robot.joint_names and back.body_names == robot.body_names
     assert back.body_pos is not None and back.qvel is not None
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
     np.testing.assert_allclose(back.qvel, motion.qvel, atol=1e-6)
-    np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=1e-6)
+    np.testing.assert_allclose(back.body_pos, bodies_of(robot, motion).position, atol=1e-6)
 
 
 def test_the_same_motion_gives_the_same_bytes(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=5)
     for name in ("a", "b"):
-        write_mjlab_npz(tmp_path / f"{name}.npz", motion, robot.joint_names, robot.body_names)
+        write_mjlab_npz(tmp_path / f"{name}.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
@@ -83,7 +76,7 @@ def object_velocities(robot: Robot, motion: ReferenceMotion) -> tuple[np.ndarray
     """Linear and angular velocities (T, B, 3) of body frames in world axes, by MuJoCo."""
     model = robot.model(visuals=False)
     data = mujoco.MjData(model)
-    linear, angular = np.zeros(motion.body_pos.shape), np.zeros(motion.body_pos.shape)
+    linear, angular = np.zeros((2, motion.num_frames, model.nbody - 1, 3))
     six = np.zeros(6)
     for t in range(motion.num_frames):
         data.qpos[:], data.qvel[:] = motion.qpos[t], motion.qvel[t]
@@ -97,32 +90,9 @@ def object_velocities(robot: Robot, motion: ReferenceMotion) -> tuple[np.ndarray
 def test_body_velocities_are_mujocos(robot: Robot) -> None:
     motion = smooth_motion(robot)
     want_linear, want_angular = object_velocities(robot, motion)
-    linear, angular = body_velocities(tree_of(robot.model(visuals=False)), motion.qpos, motion.qvel)
+    _, _, linear, angular = bodies_of(robot, motion)
     np.testing.assert_allclose(linear, want_linear, atol=1e-9)
     np.testing.assert_allclose(angular, want_angular, atol=1e-9)
-
-
-def test_differences_of_body_poses_come_near_them(robot: Robot) -> None:
-    """Both lead from frame t - 1 to t; a body's path bends by h / 2 times its acceleration (here up to 4 m/s^2, 9
-    rad/s^2)."""
-    motion = smooth_motion(robot)
-    want_linear, want_angular = object_velocities(robot, motion)
-    linear, angular = difference_velocities(motion)
-    assert np.abs(linear - want_linear)[1:].max() < 0.04 and np.abs(angular - want_angular)[1:].max() < 0.09
-    np.testing.assert_allclose(linear[:, 0], motion.qvel[:, :3])
-    # halving the step halves the error
-    slow = smooth_motion(robot, rate_hz=2 * RATE)
-    fine = np.abs(difference_velocities(slow)[0] - object_velocities(robot, slow)[0])[1:].max()
-    assert fine == pytest.approx(np.abs(linear - want_linear)[1:].max() / 2.0, rel=0.15)
-
-
-def test_angular_velocity_of_a_steady_turn() -> None:
-    """Ten steps of 0.1 rad about the world's y at 20 Hz, of a body that is tilted: 2 rad/s about y, wherever it
-    looks."""
-    tilt = rotations.from_axis_angle([1.0, 0.0, 0.0], 0.7)
-    turning = rotations.multiply(rotations.from_axis_angle([0.0, 1.0, 0.0], 0.1 * np.arange(10)), tilt)
-    np.testing.assert_allclose(angular_velocity(turning, 20.0), np.tile([0.0, 2.0, 0.0], (10, 1)), atol=1e-12)
-    np.testing.assert_array_equal(angular_velocity(turning[:1], 20.0), np.zeros((1, 3)))
 
 
 def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
@@ -147,9 +117,9 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
 def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=3)
     with pytest.raises(InputError, match="has 12 joints, but there are 1 joint names"):
-        write_mjlab_npz(tmp_path / "a.npz", motion, ["a"], robot.body_names)
-    with pytest.raises(InputError, match="bodies, but there are 1 body names"):
-        write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, ["a"])
+        write_mjlab_npz(tmp_path / "a.npz", motion, ["a"], robot.body_names, bodies_of(robot, motion))
+    with pytest.raises(InputError, match=r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"):
+        write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, ["a"], bodies_of(robot, motion))
     with pytest.raises(InputError, match=r"ends in \.csv"):
         write_unitree_csv(tmp_path / "a.json", motion, robot.joint_names)
     assert not list(tmp_path.iterdir())
@@ -157,5 +127,5 @@ def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
 
 def test_one_frame(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=1)
-    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names)
+    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
     assert read_robot_motion(tmp_path / "a.npz").num_frames == 1

@@ -14,7 +14,6 @@ from mocap_data.store import MotionSet, read_motions, summarize_motions, write_m
 
 JOINTS = ("hip", "knee")
 BODIES = ("base", "thigh", "shank")
-ARRAYS = ("qpos", "qvel", "body_pos", "body_quat")
 
 
 def make_motion(name: str = "walk", frames: int = 50, seed: int = 0) -> ReferenceMotion:
@@ -24,9 +23,6 @@ def make_motion(name: str = "walk", frames: int = 50, seed: int = 0) -> Referenc
     return ReferenceMotion(
         name=name,
         qpos=qpos,
-        qvel=rng.normal(size=(frames, 8)),
-        body_pos=rng.normal(size=(frames, 3, 3)),
-        body_quat=rotations.normalize(rng.normal(size=(frames, 3, 4))),
         rate_hz=60.0,
         source="walk.bvh",
         licence="CC BY-NC 4.0 (Ünicode)",
@@ -51,9 +47,7 @@ def test_round_trip_to_the_bit(path: Path) -> None:
     for key in ("robot", "model_sha256", "joint_names", "body_names", "provenance", "names"):
         assert getattr(found, key) == getattr(wrote, key)
     for a, b in zip(found.motions, wrote.motions, strict=True):
-        for key in ARRAYS:
-            assert getattr(a, key).tobytes() == getattr(b, key).tobytes()
-            assert not getattr(a, key).flags.writeable
+        assert a.qpos.tobytes() == b.qpos.tobytes() and not a.qpos.flags.writeable
         for key in ("name", "rate_hz", "source", "licence", "quality"):
             assert getattr(a, key) == getattr(b, key)
 
@@ -84,12 +78,12 @@ def test_layout(path: Path) -> None:
     """The file as other programs see it."""
     with h5py.File(path) as file:
         assert file.attrs["schema"] == "npmp-motion"
-        assert file.attrs["version"] == 2
+        assert file.attrs["version"] == 3
         assert file.attrs["robot"] == "biped"
         assert list(file.attrs["joint_names"]) == list(JOINTS)
         assert list(file.attrs["body_names"]) == list(BODIES)
         assert file["walk/qpos"].shape == (50, 9)
-        assert file["walk/body_quat"].shape == (50, 3, 4)
+        assert list(file["walk"]) == ["qpos"]  # nothing that follows from the poses
         assert file["walk"].attrs["rate_hz"] == 60.0
         assert file["walk"].attrs["rms_marker_m"] == 0.0123
 
@@ -117,7 +111,7 @@ def spoil(path: Path, how: str) -> None:
         if how == "schema":
             file.attrs["schema"] = "other"
         elif how == "version":
-            file.attrs["version"] = 3
+            file.attrs["version"] = 4
         elif how == "old":
             file.attrs["version"] = 0
         elif how == "version text":
@@ -127,20 +121,18 @@ def spoil(path: Path, how: str) -> None:
         elif how == "provenance":
             file.attrs["provenance"] = "[1]"
         elif how == "nan":
-            file["walk/qvel"][3, 2] = np.nan
+            file["walk/qpos"][3, 2] = np.nan
         elif how == "array":
-            del file["a trot/body_pos"]
+            del file["a trot/qpos"]
         elif how == "frames":
-            del file["walk/qvel"]
-            file["walk/qvel"] = np.zeros((49, 8))
+            file["walk/contacts"] = np.zeros((49, 8), np.uint8)
         elif how == "ints":
-            del file["walk/qvel"]
-            file["walk/qvel"] = np.zeros((50, 8), int)
+            del file["walk/qpos"]
+            file["walk/qpos"] = np.zeros((50, 9), int)
         elif how == "columns":
-            for key, columns in (("qpos", 10), ("qvel", 9)):
-                old = file[f"walk/{key}"][...]
-                del file[f"walk/{key}"]
-                file[f"walk/{key}"] = np.pad(old, ((0, 0), (0, columns - old.shape[1])))
+            old = file["walk/qpos"][...]
+            del file["walk/qpos"]
+            file["walk/qpos"] = np.pad(old, ((0, 0), (0, 1)))
         elif how == "stray":
             file["stray"] = np.zeros(3)
         elif how == "empty":
@@ -156,7 +148,7 @@ def spoil(path: Path, how: str) -> None:
     ("how", "message"),
     [
         ("schema", "is HDF5 but no motion file: schema 'other', expected 'npmp-motion'"),
-        ("version", r"version 3 is newer than this reader \(2\)"),
+        ("version", r"version 4 is newer than this reader \(3\)"),
         ("old", "version 0 does not exist"),
         ("version text", "'version' is 'two', expected an integer"),
         ("joint_names text", "'joint_names' is 'hip', expected a list of texts"),
@@ -164,10 +156,10 @@ def spoil(path: Path, how: str) -> None:
         ("robot", "attribute 'robot' is missing"),
         ("joint_names", "attribute 'joint_names' is missing"),
         ("clip attribute", "clip 'walk': attribute 'rate_hz' is missing"),
-        ("nan", "motion 'walk': qvel has a value that is not finite at frame 3 of 50"),
-        ("array", "clip 'a trot': array 'body_pos' is missing"),
-        ("frames", "motion 'walk': arrays differ in frames: qpos 50, qvel 49"),
-        ("ints", "clip 'walk': qvel is of type int64, expected an array of floats"),
+        ("nan", "motion 'walk': qpos has a value that is not finite at frame 3 of 50"),
+        ("array", "clip 'a trot': array 'qpos' is missing"),
+        ("frames", "motion 'walk': arrays differ in frames: qpos 50, contacts 49"),
+        ("ints", "clip 'walk': qpos is of type int64, expected an array of floats"),
         ("columns", "motion 'walk': qpos is of 3 joints, robot 'biped' has 2"),
         ("stray", "'stray' is no group"),
         ("empty", "holds no motions"),
@@ -198,11 +190,11 @@ def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
 
 def test_a_flipped_bit_is_noticed(path: Path) -> None:
     with h5py.File(path) as file:
-        chunk = file["walk/body_pos"].id.get_chunk_info(0)
+        chunk = file["walk/qpos"].id.get_chunk_info(0)
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset + chunk.size // 2] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match="clip 'walk': body_pos is damaged"):
+    with pytest.raises(InputError, match="clip 'walk': qpos is damaged"):
         read_motions(path)
     assert read_motions(path, clips=["b"]).names == ("b",)  # the others are not even read
 
@@ -227,8 +219,8 @@ def test_sets_that_cannot_be() -> None:
         make_set("a", "a")
     with pytest.raises(InputError, match="cannot be called 'a/b'"):
         make_set("a/b")
-    with pytest.raises(InputError, match="body_pos is of 3 bodies, robot 'biped' has 1"):
-        MotionSet("biped", "", JOINTS, ("base",), (make_motion(),))
+    with pytest.raises(InputError, match="qpos is of 2 joints, robot 'biped' has 1"):
+        MotionSet("biped", "", ("hip",), BODIES, (make_motion(),))
 
 
 def test_quality_figures_cannot_replace_attributes(tmp_path: Path) -> None:
@@ -241,11 +233,8 @@ def test_quality_figures_cannot_replace_attributes(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"qpos": np.zeros((50, 9))}, "root quaternion is not of length 1 at frame 0"),
-        ({"body_quat": np.zeros((50, 3, 4))}, "body_quat quaternion is not of length 1"),
-        ({"body_quat": np.zeros((50, 2, 4))}, "body_pos has 3 bodies, body_quat has 2"),
-        ({"qvel": np.zeros((50, 9))}, "qpos has 9 columns and qvel 9"),
-        ({"qvel": np.zeros((50, 9, 1))}, r"expected \(T, nv\)"),
-        ({"body_pos": np.zeros((50, 3, 2))}, r"expected \(T, nbody, 3\)"),
+        ({"qpos": np.zeros((50, 6))}, r"qpos has 6 columns; a free root makes them 7 \+ joints"),
+        ({"qpos": np.zeros((50, 9, 1))}, r"expected \(T, nq\)"),
         ({"rate_hz": -1.0}, "not positive"),
     ],
 )
@@ -258,7 +247,7 @@ def test_crop() -> None:
     motion = make_motion()
     part = motion.crop(10, 20)
     assert (part.num_frames, part.duration_s) == (10, 10 / 60)
-    np.testing.assert_array_equal(part.body_quat, motion.body_quat[10:20])
+    np.testing.assert_array_equal(part.qpos, motion.qpos[10:20])
     with pytest.raises(InputError, match="it has 50"):
         motion.crop(10, 60)
 
@@ -303,11 +292,15 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
     assert summary.quality == wrote.quality
 
 
-def test_version_1_still_reads(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_versions_still_read(path: Path, version: int) -> None:
+    """They held what follows from the poses, too: it is left unread, whatever it is."""
     with h5py.File(path, "r+") as file:
-        file.attrs["version"] = 1
+        file.attrs["version"] = version
         for name in file:
-            for key in FIELDS:
+            file[f"{name}/qvel"], file[f"{name}/body_pos"] = np.full((50, 8), np.nan), np.zeros((50, 3, 3))
+            file[f"{name}/body_quat"] = np.zeros((49, 3, 4))
+            for key in FIELDS if version == 1 else ():
                 del file[name].attrs[key]
     motion, wrote = read_motions(path)["walk"], make_set()["walk"]
     np.testing.assert_array_equal(motion.qpos, wrote.qpos)

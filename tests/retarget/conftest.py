@@ -13,10 +13,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget import pose, stand
+from retarget import foot_locking, inverse_kinematics, kinematics
 from retarget.ground import Bools
-from retarget.resampling import velocities
-from retarget.solver import Solver
+from retarget.prepared_robot import PreparedRobot
 
 _SOLE_WEIGHT = 100.0  # of all contact points of a foot together, against 1 for a trunk marker
 _ROOT_TIME = 0.1  # [s] standard deviation of the window that the root's displacement is smoothed with
@@ -24,17 +23,8 @@ _KEEP = 1e-3  # [m^2 / rad^2] pull of the joints to where they were
 
 
 def motion_of(robot: Robot, qpos: Array, rate_hz: float = 50.0, name: str = "m", **more: object) -> ReferenceMotion:
-    """Poses (T, 7 + J) as a motion: velocities by differences, bodies by forward kinematics."""
-    body_pos, body_quat = pose.forward_quaternions(pose.tree_of(robot.model()), qpos)
-    return ReferenceMotion(
-        name=name,
-        qpos=qpos,
-        qvel=velocities(qpos, rate_hz),
-        body_pos=body_pos,
-        body_quat=body_quat,
-        rate_hz=rate_hz,
-        **more,
-    )
+    """Poses (T, 7 + J) as a motion."""
+    return ReferenceMotion(name=name, qpos=qpos, rate_hz=rate_hz, **more)
 
 
 def standing(robot: Robot, frames: int) -> Array:
@@ -66,7 +56,7 @@ def wandering(robot: Robot, frames: int, seed: int = 0, rate_hz: float = 50.0) -
     return np.concatenate([place, turn, joints], axis=1)
 
 
-def hold_feet(qpos: Array, contacts: Bools, rate_hz: float, solver: Solver) -> Array:
+def lock_feet(qpos: Array, contacts: Bools, rate_hz: float, prepared: PreparedRobot) -> Array:
     """A motion (T, 7 + J) whose feet stand where `contacts` (T, F) says so: still, level, on the floor.
 
     Through each of its stances a foot keeps the mean place and heading that it had in them, its contact
@@ -74,35 +64,39 @@ def hold_feet(qpos: Array, contacts: Bools, rate_hz: float, solver: Solver) -> A
     below the floor. The root moves little and smoothly to let the legs reach; joints stay within their
     bounds; joints of limbs without feet stay as they are.
     """
-    goal = stand.stand_soles(solver.soles_at(qpos), contacts, solver.home_soles, solver.robot.foot_radius)
-    moved = _follow(qpos, goal, rate_hz, solver)
-    problem = _problem(solver, qpos, solver.soles, _SOLE_WEIGHT / solver.points_per_foot)
-    return stand.put_feet(moved, replace(problem, hold_root=True), _flat(goal), rate_hz, solver)
+    goal = foot_locking.stand_soles(prepared.soles_at(qpos), contacts, prepared.home_soles, prepared.robot.foot_radius)
+    moved = _follow(qpos, goal, rate_hz, prepared)
+    problem = _problem(prepared, qpos, prepared.soles, _SOLE_WEIGHT / prepared.points_per_foot)
+    return foot_locking.put_feet(moved, replace(problem, hold_root=True), _flat(goal), rate_hz, prepared)
 
 
-def _problem(solver: Solver, qpos: Array, points: pose.Points, weight: float) -> pose.Problem:
-    robot = solver.robot
+def _problem(
+    prepared: PreparedRobot, qpos: Array, points: kinematics.Points, weight: float
+) -> inverse_kinematics.Problem:
+    robot = prepared.robot
     each = np.full(len(points.body), weight)
-    return pose.Problem(solver.tree, points, qpos[:, 7:], robot.joint_lower, robot.joint_upper, _KEEP, weight=each)
+    return inverse_kinematics.Problem(
+        prepared.tree, points, qpos[:, 7:], robot.joint_lower, robot.joint_upper, _KEEP, weight=each
+    )
 
 
 def _flat(soles: Array) -> Array:
     return soles.reshape(len(soles), -1, 3)
 
 
-def _follow(qpos: Array, goal: Array, rate_hz: float, solver: Solver) -> Array:
+def _follow(qpos: Array, goal: Array, rate_hz: float, prepared: PreparedRobot) -> Array:
     """The motion with its root displaced, smoothly, towards where the legs reach the goal (T, F, K, 3) at ease."""
-    size = float(np.ptp(solver.home_soles.reshape(-1, 3), axis=0).max()) + solver.robot.home_qpos[2]
+    size = float(np.ptp(prepared.home_soles.reshape(-1, 3), axis=0).max()) + prepared.robot.home_qpos[2]
     corners = 0.5 * size * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]], dtype=np.float64)
-    points = pose.Points(
-        np.concatenate((np.zeros(4, dtype=np.intp), solver.soles.body)),
-        np.concatenate((corners, solver.soles.local)),
+    points = kinematics.Points(
+        np.concatenate((np.zeros(4, dtype=np.intp), prepared.soles.body)),
+        np.concatenate((corners, prepared.soles.local)),
     )
     keep = qpos[:, None, :3] + rotations.rotate(qpos[:, None, 3:7], corners)
-    problem = _problem(solver, qpos, points, _SOLE_WEIGHT / solver.points_per_foot)
+    problem = _problem(prepared, qpos, points, _SOLE_WEIGHT / prepared.points_per_foot)
     assert problem.weight is not None
     problem.weight[:4] = 0.25
-    solved = pose.solve_poses(problem, np.concatenate((keep, _flat(goal)), axis=1), qpos, tolerance=1e-4)
+    solved = inverse_kinematics.solve_poses(problem, np.concatenate((keep, _flat(goal)), axis=1), qpos, tolerance=1e-4)
     out = qpos.copy()
     out[:, :3] += _smooth(solved[:, :3] - qpos[:, :3], rate_hz)
     turn = rotations.log(rotations.multiply(solved[:, 3:7], rotations.conjugate(qpos[:, 3:7])))
@@ -121,5 +115,5 @@ def _smooth(values: Array, rate_hz: float) -> Array:
 def make() -> SimpleNamespace:
     """The functions of this file."""
     return SimpleNamespace(
-        motion_of=motion_of, standing=standing, walking=walking, wandering=wandering, hold_feet=hold_feet
+        motion_of=motion_of, standing=standing, walking=walking, wandering=wandering, lock_feet=lock_feet
     )

@@ -15,10 +15,8 @@ def moving(speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float 
     qpos = np.zeros((len(time), 7))
     qpos[:, 0] = speed * time
     qpos[:, 3], qpos[:, 6] = np.cos(0.5 * turn * time), np.sin(0.5 * turn * time)
-    still = np.zeros((len(time), 1, 3))
-    quat = np.tile([1.0, 0.0, 0.0, 0.0], (len(time), 1, 1))
     quality = {} if rms is None else {"rms_marker_m": rms}
-    return ReferenceMotion("made", qpos, np.zeros((len(time), 6)), still, quat, 50.0, quality=quality)
+    return ReferenceMotion("made", qpos, 50.0, quality=quality)
 
 
 @pytest.mark.parametrize(

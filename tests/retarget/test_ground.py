@@ -47,18 +47,18 @@ def test_floor_is_the_mean_of_the_feets_standing_heights() -> None:
     assert ground.floor_height(two, nothing) == pytest.approx(0.10)  # the lowest heights
 
 
-def test_planted_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> None:
+def test_locked_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> None:
     feet = paws() - [0.0, 0.0, 0.10]
     feet[:30, 0, 2] += np.linspace(0.0, 0.02, 30)  # rolling from heel to toe
     standing = ground.stance(feet, 60.0)
-    planted = ground.plant(feet, standing)
+    locked = ground.lock_feet(feet, standing)
     for start, stop in ground.runs(standing[:, 0]):
-        assert np.ptp(planted[start:stop, 0], axis=0) == pytest.approx(0.0, abs=1e-12)
-        assert planted[start:stop, 0, 2] == pytest.approx(0.0)
-        assert planted[start, 0, 0] == pytest.approx(feet[start:stop, 0, 0].mean())
-    assert (planted[..., 2] >= 0.0).all()
-    assert planted[30:50, 0, 2].max() == pytest.approx(0.08, abs=0.015)
-    jump = np.abs(np.diff(planted[:, 0, 0])).max()
+        assert np.ptp(locked[start:stop, 0], axis=0) == pytest.approx(0.0, abs=1e-12)
+        assert locked[start:stop, 0, 2] == pytest.approx(0.0)
+        assert locked[start, 0, 0] == pytest.approx(feet[start:stop, 0, 0].mean())
+    assert (locked[..., 2] >= 0.0).all()
+    assert locked[30:50, 0, 2].max() == pytest.approx(0.08, abs=0.015)
+    jump = np.abs(np.diff(locked[:, 0, 0])).max()
     assert jump < 1.3 * np.abs(np.diff(feet[:, 0, 0])).max()
 
 

@@ -13,8 +13,7 @@ from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from npmp.robots import Robot
 from retarget.imported import columns_of, import_motion, is_robot_motion, to_reference_motion
-from retarget.pose import forward, tree_of
-from retarget.resampling import velocities
+from retarget.kinematics import body_states, tree_of
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +27,12 @@ def walk(robot: Robot) -> ReferenceMotion:
     thigh, shank = (robot.joint_names.index(name) for name in ("LF_HFE", "LF_KFE"))
     qpos[:, 7 + thigh] += 0.4 * lift
     qpos[:, 7 + shank] -= 0.8 * lift
-    body_pos, matrices = forward(tree_of(robot.model(visuals=False)), qpos)
-    return ReferenceMotion(
-        name="walk",
-        qpos=qpos,
-        qvel=velocities(qpos, 50.0),
-        body_pos=body_pos,
-        body_quat=rotations.from_matrix(matrices),
-        rate_hz=50.0,
-    )
+    return ReferenceMotion(name="walk", qpos=qpos, rate_hz=50.0)
+
+
+def write_npz(path: Path, motion: ReferenceMotion, robot: Robot) -> None:
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(path, motion, robot.joint_names, robot.body_names, bodies)
 
 
 def shuffled(motion: RobotMotion, seed: int = 0) -> RobotMotion:
@@ -49,7 +45,7 @@ def shuffled(motion: RobotMotion, seed: int = 0) -> RobotMotion:
 
 def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     motion = walk
-    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names)
+    write_npz(tmp_path / "a.npz", motion, robot)
     write_unitree_csv(tmp_path / "a.csv", motion, robot.joint_names)
     for name in ("a.npz", "a.csv"):
         assert is_robot_motion(tmp_path / name)
@@ -59,7 +55,8 @@ def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMot
         np.testing.assert_allclose(
             back.qpos[:, [0, 1, 2, *range(7, 19)]], motion.qpos[:, [0, 1, 2, *range(7, 19)]], atol=2e-6
         )
-        np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=5e-6)
+        tree = tree_of(robot.model(visuals=False))
+        np.testing.assert_allclose(body_states(tree, back).position, body_states(tree, motion).position, atol=5e-6)
         # velocities are differences of the written poses: what float32 leaves of 1 rad, 1e-7, times 50 Hz
         np.testing.assert_allclose(back.qvel, motion.qvel, atol=2e-5)
         assert back.contacts is not None and back.contacts.shape == (100, 4) and back.rate_hz == motion.rate_hz
@@ -69,7 +66,7 @@ def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMot
 
 
 def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
-    write_mjlab_npz(tmp_path / "a.npz", walk, robot.joint_names, robot.body_names)
+    write_npz(tmp_path / "a.npz", walk, robot)
     straight = read_robot_motion(tmp_path / "a.npz")
     mixed = shuffled(straight)
     assert mixed.joint_names != straight.joint_names
@@ -77,7 +74,7 @@ def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path:
 
 
 def test_a_wrong_order_is_caught_by_the_body_poses(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
-    write_mjlab_npz(tmp_path / "a.npz", walk, robot.joint_names, robot.body_names)
+    write_npz(tmp_path / "a.npz", walk, robot)
     wrong = dataclasses.replace(shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names)
     with pytest.raises(InputError, match=r"body '\w+' is .* m away from where robot 'anymal_b' has it"):
         to_reference_motion(wrong, robot)

@@ -16,7 +16,7 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.asf_amc import read_amc, read_asf
 from mocap_data.readers.cmu_h5 import list_cmu_h5, read_cmu_h5_motion
 from npmp import robots
-from retarget import legs, people, pose, trajectory
+from retarget import kinematics, legs, people, trajectory_optimization
 from retarget.joint_map import (
     JointOptions,
     Mapper,
@@ -25,13 +25,12 @@ from retarget.joint_map import (
     has_joints,
     hip_angles,
     retarget_joints,
-    retarget_joints_many,
 )
 from retarget.people import Person, read_person, stances
-from retarget.trajectory import Track, held_points, settle
+from retarget.trajectory_optimization import Track, held_points, settle
 
 OP3 = robots.load("op3")
-BARE = JointOptions(cutoff_hz=None, root_cutoff_hz=None, hold_feet=False, avoid_collisions=False)
+BARE = JointOptions(cutoff_hz=None, root_cutoff_hz=None, lock_feet=False, avoid_collisions=False)
 UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # the robot's axes in the humanoid's
 FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 THIGH, SHANK = 0.4, 0.41  # [m] of a made-up person
@@ -52,8 +51,8 @@ def joint(qpos: np.ndarray, name: str) -> np.ndarray:
 
 def person_like(qpos: np.ndarray, rate_hz: float = 120.0) -> Person:
     """A person whose limbs point as those of OP3 at poses (T, 27), with human lengths."""
-    tree = pose.tree_of(OP3.model())
-    place, turned = pose.forward(tree, qpos)
+    tree = kinematics.tree_of(OP3.model())
+    place, turned = kinematics.forward(tree, qpos)
     at = {name: (place[:, i], turned[:, i]) for i, name in enumerate(OP3.body_names)}
     trunk = at["body_link"][1]
     scale = (THIGH + SHANK) / 0.22015
@@ -235,7 +234,7 @@ def squat(mapper: Mapper, period_s: float, *, share: float = 0.9) -> Track:
     held = np.ones((len(qpos), 2, 4), dtype=bool)
     points, vectors = mapper.leg_points, np.array([[0, 1], [1, 2], [3, 4], [4, 5]])
     most = share * OP3.velocity_limit / rate
-    return Track(mapper.solver, qpos, standing, held, np.zeros((len(qpos), 2)), points, vectors, most)
+    return Track(mapper.prepared, qpos, standing, held, np.zeros((len(qpos), 2)), points, vectors, most)
 
 
 def test_sound_track_stays_as_it_is(mapper: Mapper) -> None:
@@ -250,7 +249,7 @@ def test_fast_track_is_slowed_with_feet_held(mapper: Mapper) -> None:
     found = settle(track)
     assert np.abs(np.diff(track.qpos[:, 7:], axis=0)).max() > 1.5 * track.most.max()
     assert np.abs(np.diff(found[:, 7:], axis=0)).max() < 1.01 * track.most.max()
-    soles = mapper.solver.soles_at(found)
+    soles = mapper.prepared.soles_at(found)
     np.testing.assert_allclose(soles, np.broadcast_to(soles[:1], soles.shape), atol=2e-4)
     np.testing.assert_allclose(soles[..., 2], OP3.foot_radius, atol=2e-4)
 
@@ -258,21 +257,23 @@ def test_fast_track_is_slowed_with_feet_held(mapper: Mapper) -> None:
 def test_gradient_is_the_costs_derivative(mapper: Mapper) -> None:
     track = squat(mapper, 0.5)
     rng = np.random.default_rng(0)
-    points = pose.Points(
-        np.concatenate((mapper.solver.soles.body, track.points.body)),
-        np.concatenate((mapper.solver.soles.local, track.points.local)),
+    points = kinematics.Points(
+        np.concatenate((mapper.prepared.soles.body, track.points.body)),
+        np.concatenate((mapper.prepared.soles.local, track.points.local)),
     )
     frames = len(track.qpos)
-    goal = mapper.solver.soles_at(track.qpos).reshape(frames, 8, 3) + 0.01 * rng.normal(size=(frames, 8, 3))
+    goal = mapper.prepared.soles_at(track.qpos).reshape(frames, 8, 3) + 0.01 * rng.normal(size=(frames, 8, 3))
     held = rng.random((frames, 8)) < 0.5
     step = np.zeros((frames, 26))  # the root's attitude stays: its distance is linear only near the given one
     step[:, [0, 1, 2, *range(6, 26)]] = 0.02 * rng.normal(size=(frames, 23))
-    qpos = pose.integrate(track.qpos, step)
+    qpos = kinematics.integrate(track.qpos, step)
     wanted = rng.normal(size=(frames, 4, 3))
     way = rng.normal(size=(frames, 26))
 
-    def system(size: float) -> trajectory._System:
-        return trajectory._system(track, points, goal, held, wanted, pose.integrate(qpos, size * way))
+    def system(size: float) -> trajectory_optimization._System:
+        return trajectory_optimization._system(
+            track, points, goal, held, wanted, kinematics.integrate(qpos, size * way)
+        )
 
     slope = (system(1e-6).cost - system(-1e-6).cost) / 2e-6
     assert slope == pytest.approx(2.0 * (system(0.0).gradient * way).sum(), rel=1e-4)
@@ -353,15 +354,6 @@ def test_values_are_those_that_dm_control_parses(walk: Path) -> None:
     np.testing.assert_allclose(ours, np.stack(parse.parse(str(walk))), atol=1e-9)
 
 
-def test_many_are_as_one(walk: Path, motion: ReferenceMotion) -> None:
-    said = []
-    many = retarget_joints_many([walk], OP3, licence="CMU", progress=lambda *args: said.append(args))
-    np.testing.assert_array_equal(many.motions[0].qpos, motion.qpos)
-    assert many.robot == "op3" and said == [(0, 1, "39_03"), (1, 1, "")]
-    with pytest.raises(InputError, match="same name"):
-        retarget_joints_many([walk, walk], OP3, hold_feet=False, avoid_collisions=False)
-
-
 def test_dm_controls_hdf5(shared: Path) -> None:
     """The sample's ten frames as a file and as a `HumanoidMotion` give the same."""
     path = shared / "mocap" / "dm_control_h5" / "test_trajectories.h5"
@@ -394,6 +386,4 @@ def test_bad_input(tmp_path: Path, walk: Path) -> None:
         JointOptions(time_scale=0.0)
     with pytest.raises(InputError, match="is for OP3"):
         retarget_joints(walk, robots.load("anymal_b"))
-    with pytest.raises(InputError, match="no recordings"):
-        retarget_joints_many([], OP3)
     assert has_joints("x.amc") and not has_joints("x.bvh")

@@ -9,9 +9,9 @@ from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from npmp import robots
-from retarget import estimate_offsets, pose
-from retarget.markers import Layout, layout_of, offset_jacobian, offset_step
-from retarget.solver import Solver
+from retarget import estimate_offsets, inverse_kinematics, kinematics
+from retarget.markers import MarkerLayout, layout_of, offset_jacobian, offset_step
+from retarget.prepared_robot import PreparedRobot
 
 
 @pytest.fixture(scope="module")
@@ -20,19 +20,19 @@ def robot() -> robots.Robot:
 
 
 @pytest.fixture(scope="module")
-def solver(robot: robots.Robot) -> Solver:
-    return Solver.of(robot)
+def prepared(robot: robots.Robot) -> PreparedRobot:
+    return PreparedRobot.of(robot)
 
 
-def assert_symmetric(robot: robots.Robot, layout: Layout, offsets: np.ndarray, tolerance: float) -> None:
+def assert_symmetric(robot: robots.Robot, layout: MarkerLayout, offsets: np.ndarray, tolerance: float) -> None:
     for mirror in robot.symmetries.values():
         mirrored = mirror.mirror_points(offsets)[mirror.marker_permutation]
         np.testing.assert_allclose(mirrored, offsets, atol=tolerance)
 
 
-def test_six_parameters_describe_anymals_nine_markers(solver: Solver) -> None:
+def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -> None:
     # base: z only (both mirrors map it to itself); the four trunk corners share x, y, z; the four feet share x, y
-    layout = solver.layout
+    layout = prepared.layout
     assert layout.names[:2] == ("base", "LF_shoulder")
     assert layout.axis.tolist() == [2, 0, 1, 2, 0, 1]
     np.testing.assert_array_equal(layout.sign[0], [1, 0, 0, 0, 0, 0, 0, 0, 0])
@@ -40,41 +40,43 @@ def test_six_parameters_describe_anymals_nine_markers(solver: Solver) -> None:
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_own_markers(robot: robots.Robot, solver: Solver) -> None:
-    points = solver.layout.points(solver.layout.initial())
+def test_the_initial_offsets_are_the_robots_own_markers(robot: robots.Robot, prepared: PreparedRobot) -> None:
+    points = prepared.layout.points(prepared.layout.initial())
     np.testing.assert_allclose(points.local, [m.position for m in robot.markers.values()], atol=1e-12)
     heading = np.zeros((3, 9))
-    np.testing.assert_array_equal(solver.layout.displacement(solver.layout.initial(), heading), 0.0)
+    np.testing.assert_array_equal(prepared.layout.displacement(prepared.layout.initial(), heading), 0.0)
 
 
-def test_any_parameters_are_symmetric_and_come_back(robot: robots.Robot, solver: Solver) -> None:
+def test_any_parameters_are_symmetric_and_come_back(robot: robots.Robot, prepared: PreparedRobot) -> None:
     theta = np.random.default_rng(0).normal(size=6)
-    offsets = solver.layout.offsets(theta)
-    assert_symmetric(robot, solver.layout, offsets, 0.0)
-    np.testing.assert_array_equal(solver.layout.parameters(dict(zip(solver.layout.names, offsets, strict=True))), theta)
+    offsets = prepared.layout.offsets(theta)
+    assert_symmetric(robot, prepared.layout, offsets, 0.0)
+    np.testing.assert_array_equal(
+        prepared.layout.parameters(dict(zip(prepared.layout.names, offsets, strict=True))), theta
+    )
 
 
-def test_given_offsets_must_be_symmetric_and_complete(solver: Solver) -> None:
-    offsets = dict(zip(solver.layout.names, solver.layout.offsets(np.ones(6)), strict=True))
+def test_given_offsets_must_be_symmetric_and_complete(prepared: PreparedRobot) -> None:
+    offsets = dict(zip(prepared.layout.names, prepared.layout.offsets(np.ones(6)), strict=True))
     with pytest.raises(InputError, match="not symmetric"):
-        solver.layout.parameters(offsets | {"RF_foot": np.array([1.0, 1.0, 0.0])})
+        prepared.layout.parameters(offsets | {"RF_foot": np.array([1.0, 1.0, 0.0])})
     with pytest.raises(InputError, match="needed: base"):
-        solver.layout.parameters({"base": np.zeros(3)})
+        prepared.layout.parameters({"base": np.zeros(3)})
 
 
-def test_a_footprint_is_displaced_in_the_heading_frame(solver: Solver) -> None:
+def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
     theta = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.2])
     heading = np.zeros((1, 9))
     heading[:, 5:] = np.pi / 2  # facing +Y: forward 0.1 is +Y, left 0.2 is -X
-    moved = solver.layout.displacement(theta, heading)[0]
+    moved = prepared.layout.displacement(theta, heading)[0]
     np.testing.assert_allclose(moved[:5], 0.0)
     np.testing.assert_allclose(moved[5], [-0.2, 0.1, 0.0], atol=1e-15)  # LF
     np.testing.assert_allclose(moved[8], [0.2, -0.1, 0.0], atol=1e-15)  # RH
 
 
-def test_offset_jacobian_equals_differences(solver: Solver) -> None:
+def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(1)
-    layout, frames = solver.layout, 4
+    layout, frames = prepared.layout, 4
     qpos = np.concatenate(
         (
             rng.normal(size=(frames, 3)),
@@ -84,10 +86,10 @@ def test_offset_jacobian_equals_differences(solver: Solver) -> None:
         axis=1,
     )
     heading = rng.normal(size=(frames, 9))
-    bodies = pose.forward(solver.tree, qpos)
+    bodies = kinematics.forward(prepared.tree, qpos)
 
     def residual(theta: np.ndarray) -> np.ndarray:
-        return (pose.positions_of(layout.points(theta), *bodies) - layout.displacement(theta, heading)).reshape(
+        return (kinematics.positions_of(layout.points(theta), *bodies) - layout.displacement(theta, heading)).reshape(
             frames, 27
         )
 
@@ -110,87 +112,97 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
 
 
 def alternate(
-    solver: Solver, targets: np.ndarray, heading: np.ndarray, regularization: float, rounds: int
+    prepared: PreparedRobot, targets: np.ndarray, heading: np.ndarray, regularization: float, rounds: int
 ) -> np.ndarray:
-    theta = solver.layout.initial()
-    problem = solver.problem(theta, regularization)
-    qpos = pose.fit_root(problem.points, targets, problem.stand)
+    theta = prepared.layout.initial()
+    problem = prepared.problem(theta, regularization)
+    qpos = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
     for _ in range(rounds):
-        problem = solver.problem(theta, regularization)
-        moved = targets + solver.layout.displacement(theta, heading)
-        qpos = pose.solve_poses(problem, moved, qpos)
-        _, turned = pose.forward(solver.tree, qpos)
-        jacobian = offset_jacobian(solver.layout, turned, heading)
-        theta = theta + offset_step(pose.linearize(problem, qpos, moved), jacobian)
+        problem = prepared.problem(theta, regularization)
+        moved = targets + prepared.layout.displacement(theta, heading)
+        qpos = inverse_kinematics.solve_poses(problem, moved, qpos)
+        _, turned = kinematics.forward(prepared.tree, qpos)
+        jacobian = offset_jacobian(prepared.layout, turned, heading)
+        theta = theta + offset_step(inverse_kinematics.linearize(problem, qpos, moved), jacobian)
     return theta
 
 
-def objective(solver: Solver, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float) -> float:
+def objective(
+    prepared: PreparedRobot, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float
+) -> float:
     """Eq. 8 at the best poses for offsets theta."""
-    problem = solver.problem(theta, reg)
-    moved = targets + solver.layout.displacement(theta, heading)
-    qpos = pose.solve_poses(problem, moved, pose.fit_root(problem.points, moved, problem.stand), tolerance=1e-8)
-    squares = np.square(pose.positions_of(problem.points, *pose.forward(problem.tree, qpos)) - moved).sum()
+    problem = prepared.problem(theta, reg)
+    moved = targets + prepared.layout.displacement(theta, heading)
+    qpos = inverse_kinematics.solve_poses(
+        problem, moved, inverse_kinematics.fit_root(problem.points, moved, problem.stand), tolerance=1e-8
+    )
+    squares = np.square(kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos)) - moved).sum()
     return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
 
 
-def test_offsets_and_markers_are_recovered(robot: robots.Robot, solver: Solver) -> None:
+def test_offsets_and_markers_are_recovered(robot: robots.Robot, prepared: PreparedRobot) -> None:
     # trunk 20 % smaller than the robot's and below it, footprints narrower and closer together
     true = np.array([-0.12, 0.25, 0.08, -0.12, -0.07, -0.10])
     qpos = random_motion(robot)
     heading = np.zeros((len(qpos), 9))
-    targets = pose.positions_of(solver.layout.points(true), *pose.forward(solver.tree, qpos))
-    targets = targets - solver.layout.displacement(true, heading)
+    targets = kinematics.positions_of(prepared.layout.points(true), *kinematics.forward(prepared.tree, qpos))
+    targets = targets - prepared.layout.displacement(true, heading)
     reg = 1e-6
-    theta = alternate(solver, targets, heading, reg, rounds=8)
+    theta = alternate(prepared, targets, heading, reg, rounds=8)
     # The trunk's shape is what markers show: recovered to a fraction of a millimetre. Its height over the
     # legs and the width of the stance can be traded for joint angles; there the regularizer decides, as close
     # to home as the random joints were on average.
     np.testing.assert_allclose(theta[[1, 2]], true[[1, 2]], atol=1e-3)
     np.testing.assert_allclose(theta[0] - theta[3], 0.0, atol=1e-3)
     np.testing.assert_allclose(theta[[0, 3, 4, 5]], true[[0, 3, 4, 5]], atol=0.02)
-    problem = solver.problem(theta, reg)
-    moved = targets + solver.layout.displacement(theta, heading)
-    found = pose.solve_poses(problem, moved, pose.fit_root(problem.points, moved, problem.stand))
-    error = pose.positions_of(problem.points, *pose.forward(problem.tree, found)) - moved
+    problem = prepared.problem(theta, reg)
+    moved = targets + prepared.layout.displacement(theta, heading)
+    found = inverse_kinematics.solve_poses(
+        problem, moved, inverse_kinematics.fit_root(problem.points, moved, problem.stand)
+    )
+    error = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, found)) - moved
     assert np.sqrt(np.square(error).sum(-1).mean()) < 1e-3
-    assert_symmetric(robot, solver.layout, solver.layout.offsets(theta), 1e-9)
+    assert_symmetric(robot, prepared.layout, prepared.layout.offsets(theta), 1e-9)
 
 
-def test_the_offsets_minimise_equation_8(robot: robots.Robot, solver: Solver) -> None:
+def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(5)
     qpos = random_motion(robot, 60)
     heading = np.zeros((60, 9))
-    targets = pose.positions_of(solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos))
+    targets = kinematics.positions_of(
+        prepared.layout.points(prepared.layout.initial()), *kinematics.forward(prepared.tree, qpos)
+    )
     targets = targets + 0.02 * rng.normal(size=targets.shape)
-    theta = alternate(solver, targets, heading, 0.01, rounds=12)
-    best = objective(solver, theta, targets, heading, 0.01)
+    theta = alternate(prepared, targets, heading, 0.01, rounds=12)
+    best = objective(prepared, theta, targets, heading, 0.01)
     for p in range(6):
         for sign in (-1.0, 1.0):
-            assert objective(solver, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01) > best
+            assert objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01) > best
 
 
-def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, solver: Solver) -> None:
+def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
     qpos = random_motion(robot, 120)
-    positions = pose.positions_of(solver.layout.points(solver.layout.initial()), *pose.forward(solver.tree, qpos))
+    positions = kinematics.positions_of(
+        prepared.layout.points(prepared.layout.initial()), *kinematics.forward(prepared.tree, qpos)
+    )
     positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))  # a lopsided animal
-    offsets = estimate_offsets([Clip(positions, solver.layout.names, 60.0)], robot)
-    assert_symmetric(robot, solver.layout, np.array([offsets[name] for name in solver.layout.names]), 1e-9)
+    offsets = estimate_offsets([Clip(positions, prepared.layout.names, 60.0)], robot)
+    assert_symmetric(robot, prepared.layout, np.array([offsets[name] for name in prepared.layout.names]), 1e-9)
 
 
-def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, solver: Solver) -> None:
+def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: PreparedRobot) -> None:
     import dataclasses
 
     with pytest.raises(InputError, match="no markers"):
-        layout_of(dataclasses.replace(robot, markers={}), solver.tree)
+        layout_of(dataclasses.replace(robot, markers={}), prepared.tree)
     strange = {"base": robots.Marker("wing", np.zeros(3))}
     with pytest.raises(InputError, match="no body 'wing'"):
-        layout_of(dataclasses.replace(robot, markers=strange), solver.tree)
+        layout_of(dataclasses.replace(robot, markers=strange), prepared.tree)
 
 
 def test_a_humanoids_markers_by_kind() -> None:
-    solver = Solver.of(robots.load("op3"))
-    layout = solver.layout
+    prepared = PreparedRobot.of(robots.load("op3"))
+    layout = prepared.layout
     assert layout.leans  # no mirror tells its front from its back
     assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == {
         f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")
@@ -204,25 +216,25 @@ def test_a_humanoids_markers_by_kind() -> None:
 
 
 def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
-    solver = Solver.of(robots.load("op3"))
-    theta = np.random.default_rng(7).normal(scale=0.01, size=len(solver.layout.axis))
-    assert_symmetric(solver.robot, solver.layout, solver.layout.offsets(theta), 1e-12)
-    mirror = solver.robot.symmetries["left_right"]
-    qpos = np.tile(solver.robot.home_qpos, (1, 1))
+    prepared = PreparedRobot.of(robots.load("op3"))
+    theta = np.random.default_rng(7).normal(scale=0.01, size=len(prepared.layout.axis))
+    assert_symmetric(prepared.robot, prepared.layout, prepared.layout.offsets(theta), 1e-12)
+    mirror = prepared.robot.symmetries["left_right"]
+    qpos = np.tile(prepared.robot.home_qpos, (1, 1))
     qpos[:, 7:] += np.random.default_rng(8).normal(scale=0.3, size=20)
-    points = solver.layout.points(theta)
-    world = pose.positions_of(points, *pose.forward(solver.tree, qpos))
-    image = pose.positions_of(points, *pose.forward(solver.tree, mirror.mirror_qpos(qpos)))
-    chosen = [list(solver.robot.markers).index(name) for name in solver.layout.names]
+    points = prepared.layout.points(theta)
+    world = kinematics.positions_of(points, *kinematics.forward(prepared.tree, qpos))
+    image = kinematics.positions_of(points, *kinematics.forward(prepared.tree, mirror.mirror_qpos(qpos)))
+    chosen = [list(prepared.robot.markers).index(name) for name in prepared.layout.names]
     np.testing.assert_allclose(image, mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]], atol=1e-7)
 
 
-def test_weights_by_marker_and_part(solver: Solver) -> None:
-    names = list(solver.layout.names)
-    np.testing.assert_array_equal(solver.weights(None), [3.0] * 5 + [1.0] * 4)
-    np.testing.assert_array_equal(solver.weights({}), np.ones(9))
-    weights = solver.weights({"foot": 2.0, "LF_foot": 3.0, "shoulder": 0.5, "trunk": 4.0})
+def test_weights_by_marker_and_part(prepared: PreparedRobot) -> None:
+    names = list(prepared.layout.names)
+    np.testing.assert_array_equal(prepared.weights(None), [3.0] * 5 + [1.0] * 4)
+    np.testing.assert_array_equal(prepared.weights({}), np.ones(9))
+    weights = prepared.weights({"foot": 2.0, "LF_foot": 3.0, "shoulder": 0.5, "trunk": 4.0})
     assert weights[names.index("LF_foot")] == 6.0 and weights[names.index("RH_foot")] == 2.0
     assert weights[names.index("LF_shoulder")] == 2.0 and weights[names.index("base")] == 4.0
     with pytest.raises(InputError, match=r"no marker or part .* 'tail'; there are: trunk, feet"):
-        solver.weights({"tail": 1.0})
+        prepared.weights({"tail": 1.0})

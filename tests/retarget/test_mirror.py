@@ -21,8 +21,9 @@ from mocap_data.synthetic import dog_gait
 from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget
+from retarget.kinematics import body_states, tree_of
 from retarget.mirror import FRONT_BACK_MARKERS, combinations, mirror, mirror_clip, sides, suffix
-from retarget.quality import Judge
+from retarget.quality import QualityMeter
 from retarget.skeletons import DOG, marker_positions
 
 ALL = ("left_right", "front_back", "left_right+front_back")
@@ -53,8 +54,6 @@ def test_twice_is_once_and_nothing_is_lost(make: SimpleNamespace, name: str, mir
     assert (back.mirror, back.name) == ("", "m")
     for key in ("qpos", "qvel", "contacts"):
         np.testing.assert_array_equal(getattr(back, key), getattr(motion, key))
-    np.testing.assert_allclose(back.body_pos, motion.body_pos, atol=1e-12)
-    np.testing.assert_allclose(back.body_quat, motion.body_quat, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
@@ -64,19 +63,20 @@ def test_bodies_are_the_mirrored_poses_and_the_mirror_images(make: SimpleNamespa
     motion = random_motion(make, robot, seed=1, frames=8)
     image = mirror(motion, robot, mirrors)
     model = robot.model()
+    bodies = body_states(tree_of(model), image)
     data = mujoco.MjData(model)
     for t in range(motion.num_frames):
         data.qpos[:] = image.qpos[t]
         mujoco.mj_kinematics(model, data)
-        np.testing.assert_allclose(image.body_pos[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(rotations.angle(image.body_quat[t], data.xquat[1:]), 0.0, atol=1e-7)
-    expected = motion.body_pos
+        np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7)
+    expected = body_states(tree_of(model), motion).position
     for part in mirrors.split("+"):
         symmetry = robot.symmetries[part]
         expected = symmetry.mirror_points(expected[:, symmetry.body_permutation])
     # OP3's head tilts about an axis that its body's origin is not on the middle of, so that its origin has no image
     symmetric = [i for i, body in enumerate(robot.body_names) if "head" not in body]
-    np.testing.assert_allclose(image.body_pos[:, symmetric], expected[:, symmetric], atol=1e-9)
+    np.testing.assert_allclose(bodies.position[:, symmetric], expected[:, symmetric], atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
@@ -93,8 +93,8 @@ def test_velocities_are_those_of_the_mirrored_poses(make: SimpleNamespace, name:
 def test_figures_of_a_mirror_are_those_of_the_motion(make: SimpleNamespace, name: str, mirrors: str) -> None:
     """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the ground."""
     robot = robots.load(name)
-    motion, judge = random_motion(make, robot, seed=7, frames=60), Judge(robot)
-    found, image = judge.figures(motion), judge.figures(mirror(motion, robot, mirrors))
+    motion, meter = random_motion(make, robot, seed=7, frames=60), QualityMeter(robot)
+    found, image = meter.figures(motion), meter.figures(mirror(motion, robot, mirrors))
     assert found["self_collision_share"] > 0.0
     assert image == {key: pytest.approx(value, rel=1e-9, abs=1e-12) for key, value in found.items()}
 
@@ -190,7 +190,8 @@ def agree(clip: Clip, robot: Robot, mirrors: str) -> None:
     np.testing.assert_allclose(there.qpos[:, :3], back.qpos[:, :3], atol=1e-6)
     np.testing.assert_allclose(rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7]), 0.0, atol=1e-6)
     np.testing.assert_allclose(there.qpos[:, 7:], back.qpos[:, 7:], atol=1e-6)
-    np.testing.assert_allclose(there.body_pos, back.body_pos, atol=1e-6)
+    tree = tree_of(robot.model())
+    np.testing.assert_allclose(body_states(tree, there).position, body_states(tree, back).position, atol=1e-6)
     for key, value in back.quality.items():
         if key != "jerk_rms":  # differences of the third order raise 1e-6 to 1e-1
             assert there.quality[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key

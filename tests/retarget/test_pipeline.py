@@ -17,7 +17,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp import robots
-from retarget import offsets, pose, targets
+from retarget import kinematics, offsets, targets
 from retarget.mirror import mirror_clip
 from retarget.skeletons import CMU, DOG, marker_positions
 
@@ -92,12 +92,13 @@ def test_travel_is_the_animals(robot: robots.Robot) -> None:
 def test_body_poses_are_mujocos(robot: robots.Robot) -> None:
     motion = retarget.retarget(dog_gait("trot", duration_s=1.0), robot)
     model = robot.model()
+    bodies = kinematics.body_states(kinematics.tree_of(model), motion)
     data = mujoco.MjData(model)
     for t in (0, 20, motion.num_frames - 1):
         data.qpos[:] = motion.qpos[t]
         mujoco.mj_kinematics(model, data)
-        np.testing.assert_allclose(motion.body_pos[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(rotations.angle(motion.body_quat[t], data.xquat[1:]), 0.0, atol=1e-7)
+        np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7)
 
 
 def test_velocities_are_mujocos_backward_differences(robot: robots.Robot) -> None:
@@ -146,7 +147,8 @@ def test_feet_stand_on_the_floor(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     feet_of = [robot.body_names.index(name) for name in robot.foot_bodies]
     motion = retarget.retarget(clip, robot, rate_hz=60.0)
-    centres = motion.body_pos[:, feet_of] + rotations.rotate(motion.body_quat[:, feet_of], robot.foot_offset)
+    bodies = kinematics.body_states(kinematics.tree_of(robot.model()), motion)
+    centres = bodies.position[:, feet_of] + rotations.rotate(bodies.quaternion[:, feet_of], robot.foot_offset)
     bottom = centres[..., 2] - robot.foot_radius
     assert np.median(bottom.min(axis=1)) == pytest.approx(0.0, abs=1e-3)
     paws = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
@@ -355,7 +357,7 @@ def test_alternation_beats_the_robots_own_markers(robot: robots.Robot, shared: P
     plain = retarget.retarget(clip, robot, rounds=0)
     fitted = retarget.retarget(clip, robot)
     assert fitted.quality["rms_marker_m"] < 0.5 * plain.quality["rms_marker_m"]
-    assert pose.tree_of(robot.model()).num_joints == 12
+    assert kinematics.tree_of(robot.model()).num_joints == 12
 
 
 def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:

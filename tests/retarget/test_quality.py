@@ -5,36 +5,27 @@ from __future__ import annotations
 import dataclasses
 import time
 
-import mujoco
 import numpy as np
 import pytest
 
+from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget.quality import Judge, overall_rms, slide_speeds
-from retarget.resampling import velocities
+from retarget.kinematics import body_states, tree_of
+from retarget.quality import QualityMeter, overall_rms, slide_speeds
 
 RATE = 50.0
 
 
 @pytest.fixture(scope="module")
-def judge(robot: Robot) -> Judge:
-    return Judge(robot)
+def meter(robot: Robot) -> QualityMeter:
+    return QualityMeter(robot)
 
 
 def motion_of(robot: Robot, qpos: np.ndarray, **more: object) -> ReferenceMotion:
-    """The motion through poses (T, nq) at 50 Hz, bodies by MuJoCo's own kinematics."""
-    model = robot.model()
-    data = mujoco.MjData(model)
-    positions, quaternions = [], []
-    for row in qpos:
-        data.qpos[:] = row
-        mujoco.mj_kinematics(model, data)
-        positions.append(data.xpos[1:].copy())
-        quaternions.append(data.xquat[1:].copy())
-    arrays = {"body_pos": np.array(positions), "body_quat": np.array(quaternions), "qvel": velocities(qpos, RATE)}
-    return ReferenceMotion(name="m", qpos=qpos, rate_hz=RATE, **arrays, **more)
+    """The motion through poses (T, nq) at 50 Hz."""
+    return ReferenceMotion(name="m", qpos=qpos, rate_hz=RATE, **more)
 
 
 def standing(robot: Robot, frames: int) -> np.ndarray:
@@ -46,29 +37,29 @@ def all_feet(robot: Robot, frames: int, stands: bool = True) -> np.ndarray:
     return np.full((frames, len(robot.foot_bodies)), stands)
 
 
-def test_standing_still_has_no_faults(robot: Robot, judge: Judge) -> None:
-    figures = judge.figures(motion_of(robot, standing(robot, 10), contacts=all_feet(robot, 10)))
+def test_standing_still_has_no_faults(robot: Robot, meter: QualityMeter) -> None:
+    figures = meter.figures(motion_of(robot, standing(robot, 10), contacts=all_feet(robot, 10)))
     assert "rms_marker_m" not in figures
     assert {key for key, value in figures.items() if abs(value) > 1e-9} == set()
 
 
-def test_a_known_slide(robot: Robot, judge: Judge) -> None:
+def test_a_known_slide(robot: Robot, meter: QualityMeter) -> None:
     """All feet stand while the robot glides 2 mm a frame, 0.1 m/s, in its first half, and 0.4 mm, 0.02 m/s, in its
     second."""
     qpos = standing(robot, 21)
     qpos[:, 0] = np.concatenate([np.arange(11) * 0.002, 0.02 + np.arange(1, 11) * 0.0004])
-    figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21)))
+    figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21)))
     assert figures["foot_slide_mps"] == pytest.approx(0.06)
     assert figures["foot_slide_share"] == pytest.approx(0.5)
     half = all_feet(robot, 21)
     half[:11] = False  # the fast half is a swing, and so is the step out of it
-    figures = judge.figures(motion_of(robot, qpos, contacts=half))
+    figures = meter.figures(motion_of(robot, qpos, contacts=half))
     assert figures["foot_slide_mps"] == pytest.approx(0.02) and figures["foot_slide_share"] == 0.0
-    figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands=False)))
+    figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands=False)))
     assert figures["foot_slide_mps"] == 0.0
 
 
-def test_speed_near_the_floor_needs_no_contacts(robot: Robot, judge: Judge) -> None:
+def test_speed_near_the_floor_needs_no_contacts(robot: Robot, meter: QualityMeter) -> None:
     """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor, which is not near
     it."""
     qpos = standing(robot, 21)
@@ -76,29 +67,29 @@ def test_speed_near_the_floor_needs_no_contacts(robot: Robot, judge: Judge) -> N
     qpos[11:, 0] += np.arange(10) * 0.01
     qpos[11:, 2] += 0.006
     for stands in (True, False):
-        figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands)))
+        figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands)))
         assert figures["near_floor_mps"] == pytest.approx(0.1)
 
 
-def test_lost_stances_are_a_share_of_the_recordings(robot: Robot, judge: Judge) -> None:
+def test_lost_stances_are_a_share_of_the_recordings(robot: Robot, meter: QualityMeter) -> None:
     """Of four frames, two have two feet lost each beside their contacts: 4 of 4 + 4 * 4."""
     lost = {"stances_lost": np.array([0.0, 2.0, 2.0, 0.0])}
     motion = motion_of(robot, standing(robot, 4), contacts=all_feet(robot, 4), frame_quality=lost)
-    assert judge.figures(motion)["stance_lost_share"] == pytest.approx(0.2)
-    assert judge.figures(motion.crop(1, 2))["stance_lost_share"] == pytest.approx(2.0 / 6.0)
+    assert meter.figures(motion)["stance_lost_share"] == pytest.approx(0.2)
+    assert meter.figures(motion.crop(1, 2))["stance_lost_share"] == pytest.approx(2.0 / 6.0)
 
 
-def test_known_depths_and_heights(robot: Robot, judge: Judge) -> None:
+def test_known_depths_and_heights(robot: Robot, meter: QualityMeter) -> None:
     """100 frames: 7 mm below the floor in two of them, 4 mm above it in fifty, where the feet count as standing."""
     qpos = standing(robot, 100)
     qpos[:2, 2] -= 0.007
     qpos[50:, 2] += 0.004
-    figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
+    figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
     assert figures["penetration_m"] == pytest.approx(0.007)
     assert figures["penetration_p99_m"] == pytest.approx(0.007)  # one frame in a hundred may be deeper: two are
     assert figures["float_m"] == pytest.approx(0.004)
     qpos[1, 2] += 0.007
-    figures = judge.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
+    figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
     assert figures["penetration_p99_m"] == pytest.approx(
         0.01 * 0.007, rel=1e-6
     )  # between the two deepest, by interpolation
@@ -112,56 +103,59 @@ def test_a_sole_on_its_edge_floats(robot: Robot) -> None:
     points[:, 0, 0] += 0.05
     points[:, 1, 0] -= 0.05
     flat = dataclasses.replace(robot, foot_points=points)
-    motion = motion_of(robot, standing(robot, 5), contacts=all_feet(robot, 5))
-    quat = np.tile([np.cos(0.05), 0.0, np.sin(0.05), 0.0], (5, motion.body_quat.shape[1], 1))
-    judge = Judge(flat)
-    feet = judge.feet(dataclasses.replace(motion, body_quat=quat))
-    np.testing.assert_allclose(np.ptp(feet[..., 2], axis=2), 0.1 * np.sin(0.1))
+    qpos = standing(robot, 5)
+    foot = robot.body_names.index(robot.foot_bodies[0])
+    upright = body_states(tree_of(robot.model()), motion_of(robot, qpos)).quaternion[:, foot]
+    pitched = rotations.from_axis_angle([0.0, 1.0, 0.0], 0.1)
+    qpos[:, 3:7] = rotations.multiply(pitched, rotations.multiply(rotations.conjugate(upright), qpos[:, 3:7]))
+    meter = QualityMeter(flat)
+    feet = meter.feet(motion_of(robot, qpos, contacts=all_feet(robot, 5)))
+    np.testing.assert_allclose(np.ptp(feet[:, 0, :, 2], axis=1), 0.1 * np.sin(0.1))
 
 
-def test_known_jerk_and_violations(robot: Robot, judge: Judge) -> None:
+def test_known_jerk_and_violations(robot: Robot, meter: QualityMeter) -> None:
     """One of 12 joints follows a t^3 / 6 with a = 24 rad/s^3: root mean square 24 / sqrt(12) over all of them."""
     t = np.arange(26) / RATE
     qpos = standing(robot, 26)
     qpos[:, 7] += 24.0 * t**3 / 6.0
-    figures = judge.figures(motion_of(robot, qpos))
+    figures = meter.figures(motion_of(robot, qpos))
     assert figures["jerk_rms"] == pytest.approx(24.0 / np.sqrt(12.0), rel=1e-6)
     assert figures["limit_violations"] == figures["velocity_violations"] == 0.0
     qpos = standing(robot, 10)
     qpos[4:7, 7] = (
         robot.joint_upper[0] + 0.01
     )  # three frames beyond, reached and left within one frame: 0.91 rad, 45 rad/s
-    figures = judge.figures(motion_of(robot, qpos))
+    figures = meter.figures(motion_of(robot, qpos))
     assert figures["limit_violations"] == 3.0 and figures["velocity_violations"] == 2.0
     qpos[4:7, 7] = robot.joint_upper[0]  # at its bound a joint is within it
-    assert judge.figures(motion_of(robot, qpos))["limit_violations"] == 0.0
+    assert meter.figures(motion_of(robot, qpos))["limit_violations"] == 0.0
 
 
-def test_markers_come_from_the_frames(robot: Robot, judge: Judge) -> None:
+def test_markers_come_from_the_frames(robot: Robot, meter: QualityMeter) -> None:
     frames = {"marker_rms_m": np.array([0.03, 0.04, 0.0, 0.0]), "marker_max_m": np.array([0.05, 0.06, 0.01, 0.01])}
     motion = motion_of(robot, standing(robot, 4), frame_quality=frames, quality={"rms_marker_m": 9.0, "own": 1.0})
-    judged = judge.judged(motion)
-    assert judged.quality["rms_marker_m"] == pytest.approx(0.025)  # mean square (9 + 16) / 4 cm2
-    assert judged.quality["max_marker_m"] == pytest.approx(0.06)
-    assert judged.quality["own"] == 1.0
-    part = judge.judged(motion.crop(0, 1))
+    measured = meter.measured(motion)
+    assert measured.quality["rms_marker_m"] == pytest.approx(0.025)  # mean square (9 + 16) / 4 cm2
+    assert measured.quality["max_marker_m"] == pytest.approx(0.06)
+    assert measured.quality["own"] == 1.0
+    part = meter.measured(motion.crop(0, 1))
     assert part.quality["rms_marker_m"] == pytest.approx(0.03)
     unknown = motion_of(robot, standing(robot, 12))
-    assert overall_rms([judged, part]) == pytest.approx(np.sqrt((0.025**2 * 4 + 0.03**2) / 5))
-    assert overall_rms([judged, unknown]) == pytest.approx(0.025) and np.isnan(overall_rms([unknown]))
+    assert overall_rms([measured, part]) == pytest.approx(np.sqrt((0.025**2 * 4 + 0.03**2) / 5))
+    assert overall_rms([measured, unknown]) == pytest.approx(0.025) and np.isnan(overall_rms([unknown]))
 
 
-def test_crossed_legs_and_a_sunk_trunk(robot: Robot, judge: Judge) -> None:
+def test_crossed_legs_and_a_sunk_trunk(robot: Robot, meter: QualityMeter) -> None:
     qpos = standing(robot, 10)
     joints = {name: 7 + i for i, name in enumerate(robot.joint_names)}
     qpos[:3, joints["LF_HFE"]], qpos[:3, joints["LF_KFE"]] = 1.2, -0.05
     qpos[:3, joints["LH_HFE"]], qpos[:3, joints["LH_KFE"]] = -1.2, 0.05
-    figures = judge.figures(motion_of(robot, qpos))
+    figures = meter.figures(motion_of(robot, qpos))
     assert figures["self_collision_share"] == pytest.approx(0.3)
     assert figures["body_penetration_m"] == 0.0
     qpos = standing(robot, 10)
     qpos[:, 2] = 0.1  # the belly's underside is 0.125 m below the base
-    assert judge.figures(motion_of(robot, qpos))["body_penetration_m"] > 0.02
+    assert meter.figures(motion_of(robot, qpos))["body_penetration_m"] > 0.02
 
 
 def test_a_single_step_of_stance_does_not_slide() -> None:
@@ -170,10 +164,10 @@ def test_a_single_step_of_stance_does_not_slide() -> None:
     assert slide_speeds(feet, np.array([[False], [True], [False]]), RATE).size == 0
 
 
-def test_judging_is_fast(robot: Robot, judge: Judge, motions: MotionSet) -> None:
+def test_judging_is_fast(robot: Robot, meter: QualityMeter, motions: MotionSet) -> None:
     """85,000 frames, the whole dog set with its mirrors, in a few seconds: some 30,000 frames/s at the least."""
     (motion,) = motions.motions[:1]
     many = motion_of(robot, np.tile(motion.qpos, (20, 1))[:2000])
     began = time.perf_counter()
-    judge.figures(many)
+    meter.figures(many)
     assert 2000 / (time.perf_counter() - began) > 5000  # with room for busy machines

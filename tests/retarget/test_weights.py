@@ -18,11 +18,10 @@ RATE = 50.0
 
 def gliding(name: str, velocity: np.ndarray, **more: object) -> ReferenceMotion:
     """A motion of a root alone at horizontal velocities (T, 2)."""
-    frames = len(velocity)
-    qpos, quat, qvel = np.zeros((frames, 8)), np.zeros((frames, 1, 4)), np.zeros((frames, 7))
-    qpos[:, 3] = quat[..., 0] = 1.0
-    qvel[:, :2] = velocity
-    return ReferenceMotion(name, qpos, qvel, np.zeros((frames, 1, 3)), quat, rate_hz=RATE, **more)
+    qpos = np.zeros((len(velocity), 8))
+    qpos[:, 3] = 1.0
+    qpos[:, :2] = np.cumsum(velocity, axis=0) / RATE
+    return ReferenceMotion(name, qpos, rate_hz=RATE, **more)
 
 
 def steady(name: str, speed: float, seconds: float, **more: object) -> ReferenceMotion:
@@ -105,7 +104,7 @@ def test_a_swaying_trunk_does_not_travel() -> None:
 
 def test_mirrors_of_a_motion_weigh_the_same() -> None:
     motion = steady("m", 1.5, 3.0)
-    image = dataclasses.replace(motion, name="m_lr", qvel=motion.qvel * [1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    image = dataclasses.replace(motion, name="m_lr", qpos=motion.qpos * [1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     found = weigh([motion, image, steady("slow", 0.1, 30.0)])
     assert found[0].weight == found[1].weight > found[2].weight
 

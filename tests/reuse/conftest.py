@@ -45,12 +45,10 @@ def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
 @pytest.fixture(scope="session")
 def motions(robot: Robot) -> MotionSet:
     """Start poses that all differ: the home pose, its joints slowly on the move."""
-    frames, bodies = 40, len(robot.body_names)
+    frames = 40
     qpos = np.tile(robot.home_qpos, (frames, 1))
     qpos[:, 7:] += np.linspace(0.0, 0.2, frames)[:, None]
-    quat = np.zeros((frames, bodies, 4))
-    quat[..., 0] = 1.0
-    motion = ReferenceMotion("bow", qpos, np.zeros((frames, 18)), np.zeros((frames, bodies, 3)), quat, rate_hz=50.0)
+    motion = ReferenceMotion("bow", qpos, rate_hz=50.0)
     return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
 
 

@@ -34,18 +34,7 @@ def robot(menagerie: Path) -> robots.Robot:
 
 def standing(robot: robots.Robot, frames: int = 20) -> MotionSet:
     """The home pose, held."""
-    model = robot.model(visuals=False)
-    data = mujoco.MjData(model)
-    data.qpos[:] = robot.home_qpos
-    mujoco.mj_kinematics(model, data)
-    motion = ReferenceMotion(
-        name="still",
-        qpos=np.tile(robot.home_qpos, (frames, 1)),
-        qvel=np.zeros((frames, model.nv)),
-        body_pos=np.tile(data.xpos[1:], (frames, 1, 1)),
-        body_quat=np.tile(data.xquat[1:], (frames, 1, 1)),
-        rate_hz=robot.control_rate_hz,
-    )
+    motion = ReferenceMotion(name="still", qpos=np.tile(robot.home_qpos, (frames, 1)), rate_hz=robot.control_rate_hz)
     return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
 
 

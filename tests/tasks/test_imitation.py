@@ -21,6 +21,7 @@ from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
 from npmp.tasks.rewards import RewardConfig, tracking_error
+from retarget.kinematics import body_states, tree_of
 from tests.environments import imitation_env
 
 make = imitation_env
@@ -43,9 +44,10 @@ def test_reference_poses_are_the_datasets(robot: Robot, motions: MotionSet) -> N
     reference = Reference(robot, motions)
     assert reference.num_frames == 250 and reference.length.tolist() == [100, 150]
     poses = reference.bodies(torch.arange(250))
-    stored = np.concatenate([m.body_pos for m in motions.motions])
-    np.testing.assert_allclose(poses.position.numpy(), stored, atol=1e-5)
-    quats = np.concatenate([m.body_quat for m in motions.motions])
+    tree = tree_of(robot.model())
+    bodies = [body_states(tree, m) for m in motions.motions]
+    np.testing.assert_allclose(poses.position.numpy(), np.concatenate([b.position for b in bodies]), atol=1e-5)
+    quats = np.concatenate([b.quaternion for b in bodies])
     stored_rotation = geometry.matrix_from_quat(torch.from_numpy(quats)).float()
     torch.testing.assert_close(poses.rotation, stored_rotation, atol=1e-5, rtol=0)
 
@@ -102,13 +104,13 @@ def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: M
     for pose in ((state.root_pos, state.root_rot, state.joint_pos), pose_from_qpos(env.sim.qpos)):
         error = tracking_error(kinematics(*pose), pose[2], env.task.reference.at(frame))
         assert error.max() < 1e-3
-    # and by MuJoCo's own kinematics against the dataset's own body positions
-    data, model = mujoco.MjData(env.sim.model), env.sim.model
+    # and by MuJoCo's own kinematics against those of the dataset's poses
+    data, model, tree = mujoco.MjData(env.sim.model), env.sim.model, tree_of(robot.model())
+    stored = np.concatenate([body_states(tree, m).position for m in motions.motions])
     for i in (0, 57, 99, 100, 249):
         data.qpos[:] = env.sim.qpos[i].numpy()
         mujoco.mj_kinematics(model, data)
-        stored = np.concatenate([m.body_pos for m in motions.motions])[i]
-        assert np.abs(data.xpos[1:] - stored).max() < 1e-6
+        assert np.abs(data.xpos[1:] - stored[i]).max() < 1e-6
 
 
 def test_reset_starts_with_the_references_velocity(robot: Robot, motions: MotionSet) -> None:

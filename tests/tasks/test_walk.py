@@ -51,10 +51,7 @@ def gliding(robot: robots.Robot, forward: float, lateral: float, yaw_rate: float
     qpos[1:, :2] = np.cumsum(steps[1:] * dt, 0)
     qpos[:, 2] += lift
     qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
-    bodies = len(robot.body_names)
-    quat = np.zeros((frames, bodies, 4))
-    quat[..., 0] = 1.0
-    motion = ReferenceMotion("glide", qpos, np.zeros((frames, 18)), np.zeros((frames, bodies, 3)), quat, rate_hz=50.0)
+    motion = ReferenceMotion("glide", qpos, rate_hz=50.0)
     return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
 
 

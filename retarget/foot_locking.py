@@ -14,19 +14,19 @@ import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from retarget import ground, pose
+from retarget import ground, inverse_kinematics, kinematics
 from retarget.ground import Bools
-from retarget.solver import Solver
+from retarget.prepared_robot import PreparedRobot
 
 _SUNK = 0.001  # [m] deeper feet lift the trunk
 _LIFT_TIME = 0.3  # [s] within which it rises
 _LIFTS = 6
-STEPS = 12  # of the solver for limbs on a given root, at most
+STEPS = 12  # of inverse kinematics for limbs on a given root, at most
 _STILL = 2e-5  # [rad] smaller steps end it
 
 
 def stand_soles(soles: Array, standing: Bools, home: Array, radius: float) -> Array:
-    """Where contact points (T, F, K, 3) shall be: rigid feet, planted in their stances, nowhere below the floor.
+    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances, nowhere below the floor.
 
     home: (F, K, 3) the points with the feet level, from which a foot's heading is counted. radius: of the
     contact spheres [m].
@@ -94,10 +94,10 @@ def _mean_heading(attitude: Array) -> Array:
 
 def put_feet(
     qpos: Array,
-    problem: pose.Problem,
+    problem: inverse_kinematics.Problem,
     goal: Array,
     rate_hz: float,
-    solver: Solver,
+    prepared: PreparedRobot,
     *,
     pieces: Sequence[slice] = (slice(None),),
     iterations: int = 30,
@@ -111,19 +111,19 @@ def put_feet(
     """
     # Where a leg cannot reach, the iteration creeps along its bounds; a few steps are as good as many.
     steps = min(iterations, STEPS)
-    qpos = pose.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL, threads=threads)
+    qpos = inverse_kinematics.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL, threads=threads)
     for _ in range(_LIFTS):
-        depth = solver.depth(qpos)
+        depth = prepared.depth(qpos)
         if depth.max() <= _SUNK:
             break
         moved = lift(qpos, depth - 0.5 * _SUNK, rate_hz, pieces)
-        qpos[moved] = pose.solve_poses(
+        qpos[moved] = inverse_kinematics.solve_poses(
             problem.of(moved), goal[moved], qpos[moved], iterations=steps, tolerance=_STILL, threads=threads
         )
     return qpos
 
 
-def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> pose.Index:
+def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> kinematics.Index:
     """Carry roots (T, 7 + J), in place, smoothly higher where something is `depth` (T,) [m] below the floor.
 
     Returns the indices of the frames that moved.

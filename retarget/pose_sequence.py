@@ -1,10 +1,10 @@
 """The poses' half of eq. 8 for a whole track, and what eq. 8 does not know: time, floors and speed limits.
 
-1. eq. 8, every frame for itself (`pose.solve_track`)
+1. eq. 8, every frame for itself (`inverse_kinematics.solve_track`)
 2. the root's path is smoothed
-3. limbs are solved anew on that path, standing feet heavily weighted (`stand.put_feet`)
+3. limbs are solved anew on that path, standing feet heavily weighted (`foot_locking.put_feet`)
 4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
-5. flat feet are settled, all frames together (`trajectory.settle`): slowing a joint of the leg tilts its sole
+5. flat feet are settled, all frames together (`trajectory_optimization.settle`): a slowed joint of the leg tilts its sole
 Shapes: T frames, M markers, J joints, F feet with K contact points each.
 """
 
@@ -18,11 +18,11 @@ import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from retarget import ground, legs, pose, stand
+from retarget import foot_locking, ground, inverse_kinematics, kinematics, legs
 from retarget.options import Options
-from retarget.solver import Solver
+from retarget.prepared_robot import PreparedRobot
 from retarget.targets import Targets, low_pass
-from retarget.trajectory import Track, settle
+from retarget.trajectory_optimization import Track, settle
 
 _SUNK = 0.002  # [m] feet that slow legs drag deeper are lifted
 _RAISES = 4
@@ -38,67 +38,74 @@ _ROUGH = (
 
 
 def solve(
-    goals: Sequence[Array], tracks: Sequence[Targets], theta: Array, solver: Solver, options: Options
+    goals: Sequence[Array], tracks: Sequence[Targets], theta: Array, prepared: PreparedRobot, options: Options
 ) -> list[Array]:
     """Poses (T, 7 + J) of each track for its marker goals (T, M, 3), its targets with the offsets applied.
 
     The tracks, all of one rate, are solved together: one batch of frames.
     """
-    robot, layout, rate = solver.robot, solver.layout, tracks[0].rate_hz
+    robot, layout, rate = prepared.robot, prepared.layout, tracks[0].rate_hz
     edges = np.cumsum([0, *(len(goal) for goal in goals)])
     pieces = [slice(int(a), int(b)) for a, b in pairwise(edges)]
     goal = np.concatenate(goals)
-    weight = solver.weights(options.weights)
-    problem = solver.problem(theta, solver.regularization(options), weight)
+    weight = prepared.weights(options.weights)
+    problem = prepared.problem(theta, prepared.regularization(options), weight)
     others = np.flatnonzero(~layout.on_foot)
     starts = [piece.start for piece in pieces]
-    together = _joined(problem, solver, others, weight, options.foot_weight)
-    if solver.points_per_foot >= 3:
-        qpos = pose.solve_track(problem, goal, iterations=options.iterations, tolerance=_ROUGH, starts=starts)
-        soles = solver.soles_at(qpos)
+    together = _joined(problem, prepared, others, weight, options.foot_weight)
+    if prepared.points_per_foot >= 3:
+        qpos = inverse_kinematics.solve_track(
+            problem, goal, iterations=options.iterations, tolerance=_ROUGH, starts=starts
+        )
+        soles = prepared.soles_at(qpos)
         for piece, track in zip(pieces, tracks, strict=True):
-            standing = track.standing if options.plant_feet else np.zeros_like(track.standing)
-            soles[piece] = stand.stand_soles(soles[piece], standing, solver.home_soles, robot.foot_radius)
+            standing = track.standing if options.lock_feet else np.zeros_like(track.standing)
+            soles[piece] = foot_locking.stand_soles(soles[piece], standing, prepared.home_soles, robot.foot_radius)
         whole = _beside(goal[:, others], soles)
-        qpos = pose.solve_poses(together, whole, qpos, iterations=options.iterations, tolerance=_ROUGH)
+        qpos = inverse_kinematics.solve_poses(together, whole, qpos, iterations=options.iterations, tolerance=_ROUGH)
     else:
-        columns = [foot[0] for foot in solver.foot_markers]
-        rise = robot.foot_radius - solver.sole_height
-        soles = np.repeat((goal[:, columns] + [0.0, 0.0, rise])[:, :, None], solver.points_per_foot, axis=2)
+        columns = [foot[0] for foot in prepared.foot_markers]
+        rise = robot.foot_radius - prepared.sole_height
+        soles = np.repeat((goal[:, columns] + [0.0, 0.0, rise])[:, :, None], prepared.points_per_foot, axis=2)
         whole = _beside(goal[:, others], soles)
-        qpos = pose.solve_track(together, whole, iterations=options.iterations, tolerance=_ROUGH, starts=starts)
+        qpos = inverse_kinematics.solve_track(
+            together, whole, iterations=options.iterations, tolerance=_ROUGH, starts=starts
+        )
     # Eq. 8 knows no time: where the trunk's markers say little (its roll), the legs' regularizer shakes it
     # at every step. So the root's path is smoothed, and the limbs put their ends where they belong on it.
     for piece in pieces:
         qpos[piece, :7] = smooth_root(qpos[piece, :7], rate, options.root_cutoff_hz)
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
-    held = replace(_joined(problem, solver, limbs, weight, options.foot_weight), hold_root=True)
+    held = replace(_joined(problem, prepared, limbs, weight, options.foot_weight), hold_root=True)
     limb_goal = _beside(goal[:, limbs], soles)
-    qpos = stand.put_feet(qpos, held, limb_goal, rate, solver, pieces=pieces, iterations=options.iterations)
+    qpos = foot_locking.put_feet(qpos, held, limb_goal, rate, prepared, pieces=pieces, iterations=options.iterations)
     most = np.full(len(robot.joint_names), np.inf)
     if options.joint_speed_share is not None:
         most = options.joint_speed_share * robot.velocity_limit / rate
-        qpos = _slow_down(qpos, most, held, limb_goal, tracks, pieces, solver)
-    if solver.points_per_foot >= 3 and options.plant_feet:
+        qpos = _slow_down(qpos, most, held, limb_goal, tracks, pieces, prepared)
+    if prepared.points_per_foot >= 3 and options.lock_feet:
         return [
-            _settled(qpos[piece], track.standing, most, solver) for piece, track in zip(pieces, tracks, strict=True)
+            _settled(qpos[piece], track.standing, most, prepared) for piece, track in zip(pieces, tracks, strict=True)
         ]
     return [qpos[piece] for piece in pieces]
 
 
-def _settled(qpos: Array, standing: ground.Bools, most: Array, solver: Solver) -> Array:
+def _settled(qpos: Array, standing: ground.Bools, most: Array, prepared: PreparedRobot) -> Array:
     """Poses (T, 7 + J) of a robot with soles that stand flat where `standing` (T, F) says so and its legs reach the
     floor."""
-    stands = standing & solver.on_floor(qpos)
-    held = np.repeat(stands[..., None], solver.points_per_foot, axis=2)
-    if set(legs.LEG_MARKERS) <= set(solver.robot.markers):
-        points, vectors = legs.leg_points(solver.robot), legs.SEGMENTS
+    stands = standing & prepared.on_floor(qpos)
+    held = np.repeat(stands[..., None], prepared.points_per_foot, axis=2)
+    if set(legs.LEG_MARKERS) <= set(prepared.robot.markers):
+        points, vectors = legs.leg_points(prepared.robot), legs.SEGMENTS
     else:  # then the joints alone say where the legs point
-        points, vectors = pose.Points(np.zeros(0, dtype=np.intp), np.zeros((0, 3))), np.zeros((0, 2), dtype=np.intp)
+        points, vectors = (
+            kinematics.Points(np.zeros(0, dtype=np.intp), np.zeros((0, 3))),
+            np.zeros((0, 2), dtype=np.intp),
+        )
     free, edges = np.zeros(stands.shape), still_frames(qpos, _TOGETHER)
     parts = [slice(a, b) for a, b in pairwise(edges)]
     return np.concatenate(
-        [settle(Track(solver, qpos[p], stands[p], held[p], free[p], points, vectors, most)) for p in parts]
+        [settle(Track(prepared, qpos[p], stands[p], held[p], free[p], points, vectors, most)) for p in parts]
     )
 
 
@@ -115,11 +122,11 @@ def still_frames(qpos: Array, longest: int) -> list[int]:
 def _slow_down(
     qpos: Array,
     most: Array,
-    held: pose.Problem,
+    held: inverse_kinematics.Problem,
     goal: Array,
     tracks: Sequence[Targets],
     pieces: Sequence[slice],
-    solver: Solver,
+    prepared: PreparedRobot,
 ) -> Array:
     """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame; those of standing legs stay if they
     can.
@@ -127,9 +134,9 @@ def _slow_down(
     held, goal: the limbs' problem and its targets (T, M, 3), contact points last. A leg that cannot be lifted as fast
     as the animal's would drag its foot through the floor; the foot is lifted further there, and slowed anew.
     """
-    robot, rate = solver.robot, tracks[0].rate_hz
+    robot, rate = prepared.robot, tracks[0].rate_hz
     standing = np.concatenate([track.standing for track in tracks])
-    keep: ground.Bools = np.any(standing[:, :, None] & solver.carries, axis=1)
+    keep: ground.Bools = np.any(standing[:, :, None] & prepared.carries, axis=1)
 
     def slowed(poses: Array) -> Array:
         out = poses.copy()
@@ -139,9 +146,9 @@ def _slow_down(
         return out
 
     out, goal = slowed(qpos), goal.copy()
-    soles = goal[:, goal.shape[1] - len(solver.soles.body) :].reshape(len(goal), -1, solver.points_per_foot, 3)
+    soles = goal[:, goal.shape[1] - len(prepared.soles.body) :].reshape(len(goal), -1, prepared.points_per_foot, 3)
     for _ in range(_RAISES):
-        depth = robot.foot_radius - solver.soles_at(out)[..., 2].min(axis=2)  # (T, F)
+        depth = robot.foot_radius - prepared.soles_at(out)[..., 2].min(axis=2)  # (T, F)
         if depth.max() <= _SUNK:
             break
         raised = np.zeros_like(depth)
@@ -151,28 +158,30 @@ def _slow_down(
                 raised[piece, foot] = ground.envelope(deep, round(_RAISE_TIME * rate))
         soles[..., 2] += np.where(standing, 0.0, raised)[:, :, None]
         moved = np.flatnonzero(raised.max(axis=1) > 1e-6)
-        qpos[moved] = pose.solve_poses(held.of(moved), goal[moved], qpos[moved], iterations=stand.STEPS)
+        qpos[moved] = inverse_kinematics.solve_poses(
+            held.of(moved), goal[moved], qpos[moved], iterations=foot_locking.STEPS
+        )
         out = slowed(qpos)
-    stand.lift(out, solver.depth(out) - _SUNK, rate, pieces)
+    foot_locking.lift(out, prepared.depth(out) - _SUNK, rate, pieces)
     return out
 
 
 def free_arms(
-    qpos: Array, depth_of: Callable[[Array], Array], rate_hz: float, solver: Solver, most: Array | None
+    qpos: Array, depth_of: Callable[[Array], Array], rate_hz: float, prepared: PreparedRobot, most: Array | None
 ) -> Array:
     """Poses (T, 7 + J) whose arms give way, towards home and smoothly, where they are in the robot's other parts.
 
     depth_of: how deep the robot is in itself (T,) [m] at poses. most: (J,) [rad] that joints may change by a frame.
     Arms are the limbs without feet; a person's hang closer to the body than a robot's can. Collisions of legs stay.
     """
-    arms = solver.arms
+    arms = prepared.arms
     if not arms:
         return qpos
     depth = depth_of(qpos)
     hit = np.flatnonzero(depth > _TOUCH)
     if not len(hit):
         return qpos
-    home, shares = solver.robot.home_joints, np.zeros((len(arms), len(qpos)))
+    home, shares = prepared.robot.home_joints, np.zeros((len(arms), len(qpos)))
     guilty = []
     for arm in arms:  # those that are free of the rest, or freer, with this arm at home
         away = qpos[hit].copy()
@@ -200,16 +209,20 @@ def free_arms(
 
 
 def _joined(
-    problem: pose.Problem, solver: Solver, markers: pose.Index, weight: Array, foot_weight: float
-) -> pose.Problem:
+    problem: inverse_kinematics.Problem,
+    prepared: PreparedRobot,
+    markers: kinematics.Index,
+    weight: Array,
+    foot_weight: float,
+) -> inverse_kinematics.Problem:
     """The problem of some markers, weighed as they are, and of the feet's contact points, each foot with
     `foot_weight`."""
-    count = solver.points_per_foot
-    points = pose.Points(
-        np.concatenate((problem.points.body[markers], solver.soles.body)),
-        np.concatenate((problem.points.local[markers], solver.soles.local)),
+    count = prepared.points_per_foot
+    points = kinematics.Points(
+        np.concatenate((problem.points.body[markers], prepared.soles.body)),
+        np.concatenate((problem.points.local[markers], prepared.soles.local)),
     )
-    soles = np.full(len(solver.soles.body), foot_weight / count)
+    soles = np.full(len(prepared.soles.body), foot_weight / count)
     return replace(problem, points=points, weight=np.concatenate((weight[markers], soles)))
 
 

@@ -14,8 +14,8 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, unknown
 from npmp.robots import Robot
-from retarget import pose
-from retarget.markers import Layout, layout_of
+from retarget import inverse_kinematics, kinematics
+from retarget.markers import MarkerLayout, layout_of
 from retarget.options import WEIGHTS, Options
 
 _OFF_FLOOR = 0.04  # of the legs' length; feet higher than this over the floor do not stand
@@ -23,27 +23,30 @@ _LEG = 0.4968  # [m] height of ANYmal B's hips over the floor in its home pose
 
 
 @dataclass(frozen=True)
-class Solver:
+class PreparedRobot:
     """A robot made ready. `Solver.of(robot)` makes one; M markers, F feet with K contact points each."""
 
     robot: Robot
-    tree: pose.Tree
-    layout: Layout
+    tree: kinematics.Tree
+    layout: MarkerLayout
     foot_markers: tuple[tuple[int, ...], ...]  # of each foot its markers' places in the layout
     sole_height: float  # [m] over the floor of a standing foot's lowest marker, at home
-    soles: pose.Points = field(repr=False)  # (F K,) the feet's contact points, those of a foot together
-    hull: pose.Points = field(repr=False)  # (N,) points of what else may touch the floor
+    soles: kinematics.Points = field(repr=False)  # (F K,) the feet's contact points, those of a foot together
+    hull: kinematics.Points = field(repr=False)  # (N,) points of what else may touch the floor
     hull_radius: Array = field(repr=False)  # (N,) [m] of the spheres about them
 
     @classmethod
-    def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> Solver:
-        """Compile the robot and lay out its markers, or those named. Raises InputError for a robot that does not
-        fit."""
+    def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> PreparedRobot:
+        """Compile the robot and lay out its markers, or those named.
+
+        Raises:
+            InputError: for a robot that does not fit.
+        """
         model = robot.model()
-        tree = pose.tree_of(model)
+        tree = kinematics.tree_of(model)
         body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
         count = robot.foot_points.shape[1]
-        soles = pose.Points(np.repeat(body, count), robot.foot_points.reshape(-1, 3))
+        soles = kinematics.Points(np.repeat(body, count), robot.foot_points.reshape(-1, 3))
         layout = layout_of(robot, tree, markers)
         feet = tuple(tuple(np.flatnonzero(layout.body == foot).tolist()) for foot in body)
         for name, on_it in zip(robot.foot_bodies, feet, strict=True):
@@ -58,7 +61,7 @@ class Solver:
         return self.robot.foot_points.shape[1]
 
     @property
-    def feet(self) -> pose.Index:
+    def feet(self) -> kinematics.Index:
         """(F,) the feet's bodies."""
         return self.soles.body[:: self.points_per_foot]
 
@@ -71,7 +74,7 @@ class Solver:
         return out
 
     @property
-    def arms(self) -> list[pose.Index]:
+    def arms(self) -> list[kinematics.Index]:
         """The joints of each limb that carries no foot."""
         with_feet: NDArray[np.bool_] = np.any(self.carries, axis=0)
         limbs: dict[int, list[int]] = {}
@@ -103,7 +106,7 @@ class Solver:
 
     def soles_at(self, qpos: Array) -> Array:
         """(T, F, K, 3) [m] the feet's contact points at poses (T, 7 + J)."""
-        world = pose.positions_of(self.soles, *pose.forward(self.tree, qpos))
+        world = kinematics.positions_of(self.soles, *kinematics.forward(self.tree, qpos))
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> NDArray[np.bool_]:
@@ -115,9 +118,9 @@ class Solver:
     def depth(self, qpos: Array) -> Array:
         """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J); negative above
         it."""
-        bodies = pose.forward(self.tree, qpos)
-        feet = self.robot.foot_radius - pose.positions_of(self.soles, *bodies)[..., 2]
-        rest = self.hull_radius - pose.heights_of(self.hull, *bodies)
+        bodies = kinematics.forward(self.tree, qpos)
+        feet = self.robot.foot_radius - kinematics.positions_of(self.soles, *bodies)[..., 2]
+        rest = self.hull_radius - kinematics.heights_of(self.hull, *bodies)
         return np.asarray(np.maximum(feet.max(axis=1), rest.max(axis=1, initial=-np.inf)))
 
     def regularization(self, options: Options) -> float:
@@ -128,15 +131,17 @@ class Solver:
         """
         return options.regularization * (float(self.home_tops.mean()) / _LEG) ** 2
 
-    def with_heights(self, height: Array) -> Solver:
-        """The solver with its sole markers moved to `height` (M,) [m], see `Layout.with_heights`."""
+    def with_heights(self, height: Array) -> PreparedRobot:
+        """The robot with its sole markers moved to `height` (M,) [m], see `MarkerLayout.with_heights`."""
         return replace(self, layout=self.layout.with_heights(height))
 
     def weights(self, given: Mapping[str, float] | None = None) -> Array:
         """(M,) weights of the markers: the robot's own times those given by marker or part (None: `WEIGHTS`).
 
-        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs". Raises InputError for
-        a name that is none.
+        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs".
+
+        Raises:
+            InputError: for a name that is none.
         """
         layout = self.layout
         parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": ~(layout.on_trunk | layout.on_foot)}
@@ -152,9 +157,9 @@ class Solver:
             out[members] *= float(factor)
         return out
 
-    def problem(self, theta: Array, regularization: float, weight: Array | None = None) -> pose.Problem:
+    def problem(self, theta: Array, regularization: float, weight: Array | None = None) -> inverse_kinematics.Problem:
         """The pose problem of eq. 8 at offset parameters `theta`. weight: (M,) of the markers; None: all 1."""
-        return pose.Problem(
+        return inverse_kinematics.Problem(
             self.tree,
             self.layout.points(theta),
             self.robot.home_joints,
@@ -165,7 +170,7 @@ class Solver:
         )
 
 
-def hull_of(model: mujoco.MjModel, feet: pose.Index) -> tuple[pose.Points, Array]:
+def hull_of(model: mujoco.MjModel, feet: kinematics.Index) -> tuple[kinematics.Points, Array]:
     """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on its `feet` left
     out."""
     body: list[int] = []
@@ -182,7 +187,7 @@ def hull_of(model: mujoco.MjModel, feet: pose.Index) -> tuple[pose.Points, Array
             local.append(model.geom_pos[geom] + turn @ point)
             radius.append(ball)
     places = np.array(local, dtype=np.float64).reshape(-1, 3)
-    return pose.Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
+    return kinematics.Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:

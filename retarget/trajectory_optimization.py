@@ -23,10 +23,10 @@ from scipy.linalg import solveh_banded
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from npmp.robots import Robot
-from retarget import pose
+from retarget import kinematics
+from retarget.foot_locking import stand_soles
 from retarget.ground import Bools, runs
-from retarget.solver import Solver
-from retarget.stand import stand_soles
+from retarget.prepared_robot import PreparedRobot
 
 # Weights of squares. Leg vectors have 1 [1/m^2]: five degrees of a thigh of 0.11 m are 1 cm, so 1e-4.
 _SOLE = 2000.0  # [1/m^2] a millimetre costs 2e-3
@@ -52,36 +52,37 @@ class Track:
     given motion. most: (J,) [rad] by which a joint may change from frame to frame; inf: any.
     """
 
-    solver: Solver
+    prepared: PreparedRobot
     qpos: Array
     standing: Bools
     held: Bools
     clearance: Array
-    points: pose.Points
+    points: kinematics.Points
     vectors: Array
     most: Array
 
 
 def settle(track: Track, start: Array | None = None) -> Array:
     """The motion (T, 7 + J) nearest to the given one, as the module says. start: (T, 7 + J) where to look first."""
-    solver = track.solver
-    feet, each = len(solver.feet), solver.points_per_foot
+    prepared = track.prepared
+    feet, each = len(prepared.feet), prepared.points_per_foot
     shape = (len(track.qpos), feet * each)
-    sole = stand_soles(solver.soles_at(track.qpos), track.standing, solver.home_soles, solver.robot.foot_radius)
+    sole = stand_soles(prepared.soles_at(track.qpos), track.standing, prepared.home_soles, prepared.robot.foot_radius)
     goal = _kept(sole, track.standing, track.held).reshape(*shape, 3)
     held = track.held.reshape(shape)
-    goal[..., 2] = solver.robot.foot_radius + np.where(held, 0.0, np.repeat(track.clearance, each, axis=1))
-    points = pose.Points(
-        np.concatenate((solver.soles.body, track.points.body)), np.concatenate((solver.soles.local, track.points.local))
+    goal[..., 2] = prepared.robot.foot_radius + np.where(held, 0.0, np.repeat(track.clearance, each, axis=1))
+    points = kinematics.Points(
+        np.concatenate((prepared.soles.body, track.points.body)),
+        np.concatenate((prepared.soles.local, track.points.local)),
     )
-    given = pose.positions_of(track.points, *pose.forward(solver.tree, track.qpos))
+    given = kinematics.positions_of(track.points, *kinematics.forward(prepared.tree, track.qpos))
     wanted = given[:, track.vectors[:, 1]] - given[:, track.vectors[:, 0]]
     qpos, damping = (track.qpos if start is None else start).copy(), 1e-6
     system = _system(track, points, goal, held, wanted, qpos)
     for _ in range(_ITERATIONS):
         step = _solve(system, damping)
         length = float(np.abs(step).max())
-        trial = pose.integrate(qpos, step * min(1.0, _LONGEST_STEP / max(length, 1e-12)))
+        trial = kinematics.integrate(qpos, step * min(1.0, _LONGEST_STEP / max(length, 1e-12)))
         ahead = _system(track, points, goal, held, wanted, trial)
         if ahead.cost <= system.cost * (1.0 + 1e-12):
             gain = system.cost - ahead.cost
@@ -92,7 +93,7 @@ def settle(track: Track, start: Array | None = None) -> Array:
             damping *= 20.0
             if damping > 1e4:
                 break
-    qpos[:, 7:] = np.clip(qpos[:, 7:], solver.robot.joint_lower, solver.robot.joint_upper)
+    qpos[:, 7:] = np.clip(qpos[:, 7:], prepared.robot.joint_lower, prepared.robot.joint_upper)
     qpos[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
     return qpos
 
@@ -144,13 +145,13 @@ class _System:
 
 
 def _places(
-    track: Track, points: pose.Points, goal: Array, held: Bools, wanted: Array, qpos: Array
+    track: Track, points: kinematics.Points, goal: Array, held: Bools, wanted: Array, qpos: Array
 ) -> tuple[Array, Array, float]:
     """What soles and legs want of each frame by itself: matrices (T, V, V), gradients (T, V), and their cost."""
-    tree, count, frames = track.solver.tree, goal.shape[1], len(qpos)
-    position, rotation = pose.forward(tree, qpos)
-    world = pose.positions_of(points, position, rotation)
-    jacobian = pose.jacobian_of(tree, points, position, rotation, world)  # (T, M, 3, V)
+    tree, count, frames = track.prepared.tree, goal.shape[1], len(qpos)
+    position, rotation = kinematics.forward(tree, qpos)
+    world = kinematics.positions_of(points, position, rotation)
+    jacobian = kinematics.jacobian_of(tree, points, position, rotation, world)  # (T, M, 3, V)
 
     # soles: where they stand in all three axes, elsewhere only up, and only out of the floor
     miss = world[:, :count] - goal
@@ -168,8 +169,8 @@ def _places(
     return heavy.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())
 
 
-def _system(track: Track, points: pose.Points, goal: Array, held: Bools, wanted: Array, qpos: Array) -> _System:
-    tree, robot, frames = track.solver.tree, track.solver.robot, len(qpos)
+def _system(track: Track, points: kinematics.Points, goal: Array, held: Bools, wanted: Array, qpos: Array) -> _System:
+    tree, robot, frames = track.prepared.tree, track.prepared.robot, len(qpos)
     pieces = [slice(a, a + _CHUNK) for a in range(0, frames, _CHUNK)]  # Jacobians are large
     parts = [_places(track, points, goal[piece], held[piece], wanted[piece], qpos[piece]) for piece in pieces]
     blocks = np.concatenate([part[0] for part in parts])

@@ -10,22 +10,19 @@ and nothing is a small matrix product. Shapes here: T frames, M points, J hinges
 Frames of hinges are turned so that every hinge turns about its own z axis, which makes a hinge a plane
 rotation of two columns.
 
-`pose.solve_poses` and `pose.solve_track` are the way in.
+`inverse_kinematics.solve_poses` and `solve_track` are the way in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mocap_data.arrays import Array
-
-if TYPE_CHECKING:
-    from retarget.pose import Points, Tree
+from retarget.kinematics import Points, Tree
 
 _ROUND = 1e-14  # entries of constant rotations this close to 0 or 1 are that: products with them are skipped
 Columns = tuple[Array, Array, Array]  # of a rotation matrix, each (3, T)
@@ -264,38 +261,65 @@ class _Block:
     side: Array
 
 
+@dataclass
+class _RootSums:
+    """What the points' weights and levers about the root sum up to; and the root's gradient (6, T)."""
+
+    weight: Array  # (T,)
+    lever: Array  # (3, T)
+    second: Array  # (6, T) xx yy zz xy xz yz of levers
+    gradient: Array  # (6, T)
+
+    @classmethod
+    def of(cls, frames: int) -> _RootSums:
+        return cls(np.zeros(frames), np.zeros((3, frames)), np.zeros((6, frames)), np.zeros((6, frames)))
+
+    def add(self, weight: Array | None, lever: Array, pull: Array) -> None:
+        """A point at `lever` (3, T) from the root that is pulled by its weighted error `pull` (3, T)."""
+        load = lever if weight is None else weight * lever
+        self.weight = self.weight + (1.0 if weight is None else weight)
+        self.lever += load
+        self.second[:3] += load * lever
+        self.second[3] += load[0] * lever[1]
+        self.second[4] += load[0] * lever[2]
+        self.second[5] += load[1] * lever[2]
+        self.gradient[:3] += pull
+        self.gradient[3:] += _cross(lever, pull)
+
+    def equations(self) -> Array:
+        """The root's equations (6, 7, T; lower half), the gradient their last column."""
+        root = np.zeros((6, 7, len(self.weight)))
+        arm = self.lever
+        root[:, 6] = self.gradient
+        root[0, 0] = root[1, 1] = root[2, 2] = self.weight
+        # d(point)/d(rotation) = -[lever]x
+        root[3, 1], root[3, 2], root[4, 2] = -arm[2], arm[1], -arm[0]
+        root[4, 0], root[5, 0], root[5, 1] = arm[2], -arm[1], arm[0]
+        xx, yy, zz, xy, xz, yz = self.second
+        root[3, 3], root[4, 4], root[5, 5] = yy + zz, xx + zz, xx + yy
+        root[4, 3], root[5, 3], root[5, 4] = -xy, -xz, -yz
+        return root
+
+
 def _blocks(plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool) -> tuple[Array, list[_Block]]:
     """The root's equations (6, 7, T), the gradient its last column, and those of the limbs.
 
     Root rotations are rotation vectors in the WORLD frame here.
     """
-    frames = pose.shape[1]
-    root = np.zeros((6, 7, frames))
-    position = pose[:3]
-    heavy = np.zeros(frames)  # sum of weights
-    arm = np.zeros((3, frames))  # sum of weighted levers
-    second = np.zeros((6, frames))  # xx yy zz xy xz yz of levers
+    frames, position = pose.shape[1], pose[:3]
+    sums = _RootSums.of(frames)
 
-    def weighed(m: int, vector: Array) -> Array:
-        return vector if goal.weight is None else goal.weight[m] * vector
-
-    def onto_root(m: int, lever: Array, pull: Array) -> None:
-        nonlocal heavy
-        load = weighed(m, lever)
-        heavy = heavy + (1.0 if goal.weight is None else goal.weight[m])
-        arm[:] += load
-        second[:3] += load * lever
-        second[3] += load[0] * lever[1]
-        second[4] += load[0] * lever[2]
-        second[5] += load[1] * lever[2]
-        root[:3, 6] += pull
-        root[3:, 6] += _cross(lever, pull)
+    def seen(point: Point) -> tuple[Array | None, Array, Array]:
+        """The point's weight, place and weighted error."""
+        off, place = state.error[point.index], state.world[point.index]
+        assert off is not None and place is not None
+        weight = None if goal.weight is None else goal.weight[point.index]
+        return weight, place, off if weight is None else weight * off
 
     if free_root:
         for point in plan.trunk:
-            off, place = state.error[point.index], state.world[point.index]
-            assert off is not None and place is not None
-            onto_root(point.index, place - position, weighed(point.index, off))
+            weight, place, pull = seen(point)
+            sums.add(weight, place - position, pull)
     blocks = []
     away = goal.pull * (pose[7:] - goal.home)
     for k, limb in enumerate(plan.limbs):
@@ -305,17 +329,15 @@ def _blocks(plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool)
             own[i, i] = goal.pull[joint]
             side[i, 6] = away[joint]
         for point in limb.points:
-            off, place = state.error[point.index], state.world[point.index]
-            assert off is not None and place is not None
-            pull = weighed(point.index, off)
+            weight, place, pull = seen(point)
             lever = place - position
             if free_root:
-                onto_root(point.index, lever, pull)
+                sums.add(weight, lever, pull)
             columns: list[Array] = []
             chain = limb.hinges[point.hinge].chain
             for a, i in enumerate(chain):
                 column = _cross(state.axes[k][i], place - state.origins[k][i])
-                load = weighed(point.index, column)
+                load = column if weight is None else weight * column
                 columns.append(load)
                 side[i, 6] += _dot(column, pull)
                 if free_root:
@@ -324,15 +346,7 @@ def _blocks(plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool)
                 for b in range(a + 1):
                     own[i, chain[b]] += _dot(column, columns[b])
         blocks.append(_Block(own, side))
-    if free_root:
-        root[0, 0] = root[1, 1] = root[2, 2] = heavy
-        # d(point)/d(rotation) = -[lever]x
-        root[3, 1], root[3, 2], root[4, 2] = -arm[2], arm[1], -arm[0]
-        root[4, 0], root[5, 0], root[5, 1] = arm[2], -arm[1], arm[0]
-        xx, yy, zz, xy, xz, yz = second
-        root[3, 3], root[4, 4], root[5, 5] = yy + zz, xx + zz, xx + yy
-        root[4, 3], root[5, 3], root[5, 4] = -xy, -xz, -yz
-    return root, blocks
+    return sums.equations(), blocks
 
 
 def _hold(block: _Block, held: NDArray[np.bool_]) -> None:

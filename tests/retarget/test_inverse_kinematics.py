@@ -11,7 +11,7 @@ import pytest
 from mocap_data import rotations
 from mocap_data.errors import InputError
 from npmp import robots
-from retarget import pose
+from retarget import inverse_kinematics, kinematics
 
 # A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew axis, a branch without
 # joints.
@@ -41,9 +41,9 @@ def random_qpos(rng: np.random.Generator, frames: int, joints: int, spread: floa
 
 @pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
 def test_forward_equals_mujoco(model: mujoco.MjModel) -> None:
-    tree = pose.tree_of(model)
+    tree = kinematics.tree_of(model)
     qpos = random_qpos(np.random.default_rng(0), 20, tree.num_joints)
-    position, rotation = pose.forward(tree, qpos)
+    position, rotation = kinematics.forward(tree, qpos)
     data = mujoco.MjData(model)
     for t in range(len(qpos)):
         data.qpos[:] = qpos[t]
@@ -57,7 +57,7 @@ def test_integrate_equals_mujoco(model: mujoco.MjModel) -> None:
     rng = np.random.default_rng(1)
     qpos = random_qpos(rng, 10, model.nv - 6)
     step = rng.normal(size=(10, model.nv))
-    moved = pose.integrate(qpos, step)
+    moved = kinematics.integrate(qpos, step)
     for t in range(10):
         expected = qpos[t].copy()
         mujoco.mj_integratePos(model, expected, step[t], 1.0)
@@ -67,32 +67,32 @@ def test_integrate_equals_mujoco(model: mujoco.MjModel) -> None:
 @pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
 def test_jacobian_equals_central_differences(model: mujoco.MjModel) -> None:
     rng = np.random.default_rng(2)
-    tree = pose.tree_of(model)
+    tree = kinematics.tree_of(model)
     body = np.arange(len(tree.body_names))
-    points = pose.Points(body, rng.normal(size=(len(body), 3)))
+    points = kinematics.Points(body, rng.normal(size=(len(body), 3)))
     qpos = random_qpos(rng, 5, tree.num_joints)
 
     def world(at: np.ndarray) -> np.ndarray:
-        return pose.positions_of(points, *pose.forward(tree, at))
+        return kinematics.positions_of(points, *kinematics.forward(tree, at))
 
-    jacobian = pose.jacobian_of(tree, points, *pose.forward(tree, qpos), world(qpos))
+    jacobian = kinematics.jacobian_of(tree, points, *kinematics.forward(tree, qpos), world(qpos))
     assert jacobian.shape == (5, len(body), 3, model.nv)
     h = 1e-5
     for v in range(model.nv):
         step = np.zeros((5, model.nv))
         step[:, v] = h
-        slope = (world(pose.integrate(qpos, step)) - world(pose.integrate(qpos, -step))) / (2 * h)
+        slope = (world(kinematics.integrate(qpos, step)) - world(kinematics.integrate(qpos, -step))) / (2 * h)
         np.testing.assert_allclose(jacobian[..., v], slope, atol=1e-8)
 
 
-def anymal_problem(regularization: float, **changes: object) -> tuple[robots.Robot, pose.Problem]:
+def anymal_problem(regularization: float, **changes: object) -> tuple[robots.Robot, inverse_kinematics.Problem]:
     robot = robots.load("anymal_b")
-    tree = pose.tree_of(robot.model())
+    tree = kinematics.tree_of(robot.model())
     body = np.array([tree.body_names.index(marker.body) for marker in robot.markers.values()])
     local = np.array([marker.position for marker in robot.markers.values()])
     values: dict = {"lower": robot.joint_lower, "upper": robot.joint_upper, "regularization": regularization}
     values.update(changes)
-    return robot, pose.Problem(tree, pose.Points(body, local), robot.home_joints, **values)
+    return robot, inverse_kinematics.Problem(tree, kinematics.Points(body, local), robot.home_joints, **values)
 
 
 def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
@@ -109,23 +109,25 @@ def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
 def test_poses_are_recovered_from_their_markers() -> None:
     robot, problem = anymal_problem(1e-9)
     true = known_poses(robot, 600, 0.5)  # more frames than a chunk
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
-    start = pose.fit_root(problem.points, targets, problem.stand)
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
+    start = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
     # five exact trunk markers already give the root
     np.testing.assert_allclose(start[:, :3], true[:, :3], atol=1e-9)
     np.testing.assert_allclose(rotations.angle(start[:, 3:7], true[:, 3:7]), 0.0, atol=1e-7)
-    found = pose.solve_poses(problem, targets, start)
+    found = inverse_kinematics.solve_poses(problem, targets, start)
     np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
     # the number of threads changes nothing
-    np.testing.assert_array_equal(pose.solve_poses(problem, targets, start, threads=1), found)
+    np.testing.assert_array_equal(inverse_kinematics.solve_poses(problem, targets, start, threads=1), found)
 
 
 def test_the_solution_is_a_minimum_of_equation_8() -> None:
     robot, problem = anymal_problem(0.01)
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, known_poses(robot, 40, 0.3)))
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, known_poses(robot, 40, 0.3)))
     targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
-    found = pose.solve_poses(problem, targets, pose.fit_root(problem.points, targets, problem.stand))
-    gradient = pose.linearize(problem, found, targets).gradient
+    found = inverse_kinematics.solve_poses(
+        problem, targets, inverse_kinematics.fit_root(problem.points, targets, problem.stand)
+    )
+    gradient = inverse_kinematics.linearize(problem, found, targets).gradient
     inside = (found[:, 7:] > problem.lower) & (found[:, 7:] < problem.upper)
     assert np.abs(gradient[:, :6]).max() < 1e-5
     assert np.abs(gradient[:, 6:][inside]).max() < 1e-5
@@ -134,17 +136,17 @@ def test_the_solution_is_a_minimum_of_equation_8() -> None:
 def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
     robot, problem = anymal_problem(1e-6)
     true = known_poses(robot, 50, 0.6)
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
     lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
     robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
-    start = pose.fit_root(tight.points, targets, tight.stand)
-    found = pose.solve_poses(tight, targets, start)
+    start = inverse_kinematics.fit_root(tight.points, targets, tight.stand)
+    found = inverse_kinematics.solve_poses(tight, targets, start)
     joints = found[:, 7:]
     assert (joints >= lower).all() and (joints <= upper).all()
     at_bound = (joints == lower) | (joints == upper)
     assert at_bound.any()
     # Karush-Kuhn-Tucker: free directions have no slope, a bound's slope points outward
-    gradient = pose.linearize(tight, found, targets).gradient
+    gradient = inverse_kinematics.linearize(tight, found, targets).gradient
     assert np.abs(gradient[:, :6]).max() < 1e-4
     assert np.abs(gradient[:, 6:][~at_bound]).max() < 1e-4
     assert (gradient[:, 6:][joints == lower] > -1e-4).all()
@@ -159,43 +161,45 @@ def test_a_track_is_solved_as_well_as_its_frames_one_by_one() -> None:
     true[:, 7:] += 0.3 * sway
     true[:, 3:7] = rotations.exp(0.2 * sway[:, :3])
     true[2500:, 3:7] *= -1.0  # another track begins, and quaternions are on the other side
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
     targets += 0.01 * rng.normal(size=targets.shape)
-    track = pose.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7)
-    alone = pose.solve_poses(problem, targets, pose.fit_root(problem.points, targets, problem.stand), tolerance=1e-7)
+    track = inverse_kinematics.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7)
+    alone = inverse_kinematics.solve_poses(
+        problem, targets, inverse_kinematics.fit_root(problem.points, targets, problem.stand), tolerance=1e-7
+    )
     np.testing.assert_allclose(track[:, 7:], alone[:, 7:], atol=1e-5)
     np.testing.assert_allclose(rotations.angle(track[:, 3:7], alone[:, 3:7]), 0.0, atol=1e-5)
     np.testing.assert_array_equal(
-        pose.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7, threads=1), track
+        inverse_kinematics.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7, threads=1), track
     )
 
 
 def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     robot, problem = anymal_problem(0.05)
     true = known_poses(robot, 40, 0.3)
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
     targets = targets + 0.01 * np.random.default_rng(6).normal(size=targets.shape)
     weight = np.random.default_rng(7).uniform(0.5, 2.0, size=(40, 9))
     home = true[:, 7:] + 0.1
     each = replace(problem, stand=home, weight=weight)
-    start = pose.fit_root(problem.points, targets, problem.stand)
-    found = pose.solve_poses(each, targets, start, tolerance=1e-8)
+    start = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
+    found = inverse_kinematics.solve_poses(each, targets, start, tolerance=1e-8)
     for t in (0, 17, 39):
         one = replace(problem, stand=home[t], weight=weight[t])
-        expected = pose.solve_poses(one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8)
+        expected = inverse_kinematics.solve_poses(one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8)
         np.testing.assert_allclose(found[t], expected[0], atol=1e-9)
         inside = (found[t, 7:] > problem.lower) & (found[t, 7:] < problem.upper)
-        gradient = pose.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[0]
+        gradient = inverse_kinematics.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[0]
         assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
 
 
 def test_a_held_root_stays() -> None:
     robot, problem = anymal_problem(1e-9, hold_root=True)
     true = known_poses(robot, 30, 0.4)
-    targets = pose.positions_of(problem.points, *pose.forward(problem.tree, true))
+    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
     start = true.copy()
     start[:, 7:] = robot.home_joints
-    found = pose.solve_poses(problem, targets, start)
+    found = inverse_kinematics.solve_poses(problem, targets, start)
     np.testing.assert_allclose(found[:, :7], true[:, :7], atol=1e-12)
     np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
 
@@ -218,10 +222,10 @@ def test_a_held_root_stays() -> None:
 )
 def test_other_trees_are_refused(xml: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        pose.tree_of(mujoco.MjModel.from_xml_string(xml))
+        kinematics.tree_of(mujoco.MjModel.from_xml_string(xml))
 
 
 def test_a_root_cannot_be_fitted_to_points_on_a_line() -> None:
-    points = pose.Points(np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]]))
+    points = kinematics.Points(np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]]))
     with pytest.raises(InputError, match="not on a line"):
-        pose.fit_root(points, np.zeros((4, 3, 3)), np.zeros(2))
+        inverse_kinematics.fit_root(points, np.zeros((4, 3, 3)), np.zeros(2))

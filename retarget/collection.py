@@ -1,0 +1,99 @@
+"""Many recordings, some of which cannot be retargeted: what can be is, the rest is named with its reason."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
+from npmp.robots import Robot
+from retarget.cleaning import Cleaned, Dropped
+from retarget.doubts import misread
+from retarget.pipeline import retarget, retarget_many
+from retarget.split import recording_of
+
+Refused = tuple[str, InputError]  # a clip's name, and why it cannot be retargeted
+Progress = Callable[[int, int, str], None]
+
+
+def retarget_what_fits(
+    clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any], progress: Progress | None = None
+) -> tuple[list[MotionSet], list[Refused]]:
+    """All clips that fit the robot as motions, and those that do not.
+
+    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker offsets that the others
+    share. options, progress: as of `retarget_many`.
+    """
+    apart = {clip.name for clip in clips if misread(clip)}
+    sets: list[MotionSet] = []
+    refused: list[Refused] = []
+    for misread_ones in (False, True):
+        group = [clip for clip in clips if (clip.name in apart) == misread_ones]
+        if not group:
+            continue
+        try:
+            sets.append(retarget_many(group, robot, progress=progress, **options))
+        except InputError as error:
+            # Which clip was it? Only now worth the time to look at each alone.
+            bad = _refused(group, robot, options) or [(clip.name, error) for clip in group]
+            refused += bad
+            good = [clip for clip in group if clip.name not in dict(bad)]
+            if good:
+                sets.append(retarget_many(good, robot, progress=progress, **options))
+    return sets, refused
+
+
+def _refused(clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any]) -> list[Refused]:
+    found = []
+    for clip in clips:
+        try:
+            retarget(clip, robot, **{**options, "iterations": 1})
+        except InputError as error:
+            found.append((clip.name, error))
+    return found
+
+
+def set_of(robot: Robot, motions: Iterable[ReferenceMotion], provenance: Mapping[str, str]) -> MotionSet:
+    """Motions of the robot as a set."""
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions), provenance)
+
+
+def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
+    """The motions of several sets of one robot, in the order of their names. What their provenances share is kept;
+    where they differ, all values are."""
+    if len(sets) == 1:
+        return sets[0]
+    place = {name: i for i, name in enumerate(order)}
+    motions = sorted((motion for entry in sets for motion in entry.motions), key=lambda motion: place[motion.name])
+    keys = dict.fromkeys(key for entry in sets for key in entry.provenance)
+    values = {
+        key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance)) for key in keys
+    }
+    provenance = {key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()}
+    return replace(sets[0], motions=tuple(motions), provenance=provenance)
+
+
+def uncleaned(motion_set: MotionSet) -> Cleaned:
+    """A set as it is, every figure in place."""
+    seconds = sum(motion.duration_s for motion in motion_set.motions)
+    return Cleaned(motion_set, (), seconds, seconds)
+
+
+def emptied(whole: MotionSet, cleaned: Cleaned) -> dict[str, str]:
+    """The recordings of which cleaning left nothing, with the seconds that each reason took."""
+    kept = {recording_of(motion) for motion in cleaned.motions.motions}
+    gone: defaultdict[str, list[Dropped]] = defaultdict(list)
+    for entry in cleaned.dropped:
+        gone[entry.recording].append(entry)
+    found = {}
+    for name in dict.fromkeys(recording_of(motion) for motion in whole.motions):
+        if name not in kept:
+            seconds = replace(cleaned, dropped=tuple(gone[name])).dropped_s
+            found[name] = ", ".join(f"{reason} {s:.1f} s" for reason, s in seconds.items())
+    return found

@@ -1,0 +1,238 @@
+"""A robot's kinematic tree: where its bodies are at poses, and how points on them move (Jacobians).
+
+Everything is vectorised over frames and over the bodies of one depth of the tree. Arrays: T frames, B bodies (without
+the world), M points, J hinges, V = 6 + J. SI units; world frame unless it says local. Poses are MuJoCo's qpos: root
+position (3), root quaternion (w, x, y, z), J hinge angles. Steps are in MuJoCo's tangent space: root translation in
+the world frame (3), root rotation vector in the root's frame (3), J hinge angles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError
+from mocap_data.motion import BodyStates, ReferenceMotion
+
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A robot's kinematic tree: a free root and at most one hinge per body.
+
+    The rotation of body b in its parent is `fixed[b] + cos(q) cosine[b] + sin(q) sine[b]` (Rodrigues, with
+    the constant part folded in); a welded body has zero `cosine` and `sine`.
+    """
+
+    body_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    parent: Index  # (B,) body index, -1 for the root
+    levels: tuple[Index, ...]  # bodies by depth, the root's level left out
+    position: Array  # (B, 3) [m] in the parent's frame
+    fixed: Array  # (B, 3, 3)
+    cosine: Array  # (B, 3, 3)
+    sine: Array  # (B, 3, 3)
+    hinge: Index  # (B,) joint index, -1 for none
+    axis: Array  # (B, 3) hinge axis, local
+    anchor: Array  # (B, 3) [m] hinge anchor, local
+
+    @property
+    def num_joints(self) -> int:
+        """J, the number of hinges."""
+        return len(self.joint_names)
+
+    def chain(self, body: int) -> list[int]:
+        """Bodies with a hinge on the way from `body` up to the root."""
+        found = []
+        while body >= 0:
+            if self.hinge[body] >= 0:
+                found.append(body)
+            body = int(self.parent[body])
+        return found
+
+
+def tree_of(model: mujoco.MjModel) -> Tree:
+    """Read the tree of a compiled model.
+
+    Raises:
+        InputError: when the model is not one free root with hinges (no slides, no balls, one joint a body).
+    """
+    count = model.nbody - 1
+    if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+        raise InputError("retargeting needs a robot whose first body has a free joint")
+    parent = np.asarray(model.body_parentid[1:], dtype=np.intp) - 1
+    if np.count_nonzero(parent < 0) != 1:
+        raise InputError("retargeting needs a robot with one root body")
+    fixed = np.zeros((count, 3, 3))
+    cosine = np.zeros((count, 3, 3))
+    sine = np.zeros((count, 3, 3))
+    hinge = np.full(count, -1, dtype=np.intp)
+    axis = np.zeros((count, 3))
+    anchor = np.zeros((count, 3))
+    depth = np.zeros(count, dtype=np.intp)
+    body_names: list[str] = [model.body(1).name]
+    joint_names: list[str] = []
+    for body in range(1, count):
+        body_names.append(model.body(body + 1).name)
+        depth[body] = depth[parent[body]] + 1
+        constant = rotations.to_matrix(model.body_quat[body + 1])
+        fixed[body] = constant
+        joints = int(model.body_jntnum[body + 1])
+        if joints == 0:
+            continue
+        joint = int(model.body_jntadr[body + 1])
+        if joints > 1 or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
+            raise InputError(f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else")
+        hinge[body] = len(joint_names)
+        joint_names.append(model.joint(joint).name)
+        axis[body] = model.jnt_axis[joint] / np.linalg.norm(model.jnt_axis[joint])
+        anchor[body] = model.jnt_pos[joint]
+        cross = _cross_matrix(axis[body])
+        fixed[body] = constant @ (np.eye(3) + cross @ cross)
+        cosine[body] = -constant @ cross @ cross
+        sine[body] = constant @ cross
+    levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
+    position = np.array(model.body_pos[1:], dtype=np.float64)
+    # The body turns about its anchor: fold the constant part of that into the offset in the parent's frame.
+    constant_rotation = fixed + cosine
+    position = position + np.einsum("bij,bj->bi", constant_rotation, anchor)
+    return Tree(
+        tuple(body_names),
+        tuple(joint_names),
+        parent,
+        levels,
+        position,
+        fixed,
+        cosine,
+        sine,
+        hinge,
+        axis,
+        anchor,
+    )
+
+
+def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
+    """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of all bodies at poses `qpos` (T, 7 + J)."""
+    frames, bodies = len(qpos), len(tree.parent)
+    position = np.empty((frames, bodies, 3))
+    rotation = np.empty((frames, bodies, 3, 3))
+    position[:, 0] = qpos[:, :3]
+    rotation[:, 0] = rotations.to_matrix(qpos[:, 3:7])
+    angle = np.zeros((frames, bodies))
+    jointed = tree.hinge >= 0
+    angle[:, jointed] = qpos[:, 7 + tree.hinge[jointed]]
+    cos, sin = np.cos(angle)[..., None, None], np.sin(angle)[..., None, None]
+    for level in tree.levels:
+        up = tree.parent[level]
+        local = tree.fixed[level] + cos[:, level] * tree.cosine[level] + sin[:, level] * tree.sine[level]
+        outer = rotation[:, up]
+        turned = outer @ local
+        rotation[:, level] = turned
+        position[:, level] = position[:, up] + _apply(outer, tree.position[level])
+        if tree.anchor[level].any():
+            position[:, level] -= _apply(turned, tree.anchor[level])
+    return position, rotation
+
+
+def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
+    """Poses and velocities of all bodies of a motion.
+
+    Velocities are the kinematics of the motion's `qvel`: what mj_objectVelocity gives for each body's frame. From the
+    root outwards, the child's hinge turns it about its anchor.
+    """
+    position, rotation = forward(tree, motion.qpos)
+    qvel = motion.qvel
+    linear, angular = np.zeros_like(position), np.zeros_like(position)
+    linear[:, 0] = qvel[:, :3]
+    angular[:, 0] = np.einsum("tij,tj->ti", rotation[:, 0], qvel[:, 3:6])
+    for body in np.concatenate((np.zeros(0, dtype=np.intp), *tree.levels)):
+        parent, hinge = int(tree.parent[body]), int(tree.hinge[body])
+        angular[:, body] = angular[:, parent]
+        linear[:, body] = linear[:, parent] + np.cross(angular[:, parent], position[:, body] - position[:, parent])
+        if hinge >= 0:
+            spin = (rotation[:, body] @ tree.axis[body]) * qvel[:, 6 + hinge, None]
+            anchor = rotation[:, body] @ tree.anchor[body]  # from the body's origin to the hinge
+            angular[:, body] += spin
+            linear[:, body] -= np.cross(spin, anchor)
+    return BodyStates(position, rotations.from_matrix(rotation), linear, angular)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points fixed to bodies of a tree: the robot's side of the markers."""
+
+    body: Index  # (M,)
+    local: Array  # (M, 3) [m] in the body's frame
+
+
+def positions_of(points: Points, position: Array, rotation: Array) -> Array:
+    """World positions (T, M, 3) [m] of `points`, given the bodies' poses from `forward`."""
+    return position[:, points.body] + _apply(rotation[:, points.body], points.local)
+
+
+def heights_of(points: Points, position: Array, rotation: Array) -> Array:
+    """World heights (T, M) [m] of `points`."""
+    along = np.einsum("tmj,mj->tm", rotation[:, points.body, 2], points.local)
+    return np.asarray(position[:, points.body, 2] + along)
+
+
+def jacobian_of(tree: Tree, points: Points, position: Array, rotation: Array, world: Array) -> Array:
+    """Derivative (T, M, 3, V) of the points' world positions `world` (T, M, 3) by a tangent step.
+
+    Columns: root translation (world), root rotation vector (root's frame), hinges. A rotation about a unit
+        axis a through c moves a point p by a x (p - c).
+    """
+    frames, count = world.shape[:2]
+    jacobian = np.zeros((frames, count, 3, 6 + tree.num_joints))
+    jacobian[:, :, [0, 1, 2], [0, 1, 2]] = 1.0
+    lever = world - position[:, :1]  # (T, M, 3) from the root
+    for k in range(3):
+        jacobian[:, :, :, 3 + k] = _cross(rotation[:, :1, :, k], lever)
+    jointed = np.flatnonzero(tree.hinge >= 0)
+    slot = np.full(len(tree.parent), -1)
+    slot[jointed] = np.arange(len(jointed))
+    axis = _apply(rotation[:, jointed], tree.axis[jointed])  # (T, J, 3) world
+    centre = position[:, jointed]
+    if tree.anchor.any():
+        centre = centre + _apply(rotation[:, jointed], tree.anchor[jointed])
+    pairs = [(m, b) for m, body in enumerate(points.body) for b in tree.chain(int(body))]
+    if pairs:
+        marker = np.array([m for m, _ in pairs])
+        body = np.array([b for _, b in pairs])
+        column = _cross(axis[:, slot[body]], world[:, marker] - centre[:, slot[body]])  # (T, P, 3)
+        jacobian[:, marker, :, 6 + tree.hinge[body]] = column.transpose(1, 0, 2)
+    return jacobian
+
+
+def integrate(qpos: Array, step: Array) -> Array:
+    """Move poses (T, 7 + J) by tangent steps (T, V); the root quaternion stays a unit one."""
+    moved = np.empty_like(qpos)
+    moved[:, :3] = qpos[:, :3] + step[:, :3]
+    turned = rotations.multiply(qpos[:, 3:7], rotations.exp(step[:, 3:6]))
+    moved[:, 3:7] = turned / np.linalg.norm(turned, axis=-1, keepdims=True)
+    moved[:, 7:] = qpos[:, 7:] + step[:, 6:]
+    return moved
+
+
+def _apply(rotation: Array, vector: Array) -> Array:
+    """Rotations (T, N, 3, 3) applied to constant vectors (N, 3): (T, N, 3)."""
+    product: Array = np.einsum("tnij,nj->tni", rotation, vector)
+    return product
+
+
+def _cross_matrix(vector: Array) -> Array:
+    x, y, z = vector
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Cross product over the last axis, broadcast; much faster than numpy's on small trailing axes."""
+    ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
+    bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
+    return np.stack((ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx), axis=-1)
