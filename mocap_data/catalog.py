@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from mocap_data.download import (
+    LARGEST_FILE,
     Fetched,
     Offline,
     Progress,
@@ -31,9 +32,11 @@ from mocap_data.download import (
 )
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from mocap_data.outside import read_json
 
 _LIST = Path(__file__).with_name("catalog.yaml")
 _NOTES = "hashes.json"
+SLACK = 4  # times its size when it was tested, that a file at an address that may change may have by now
 
 
 @dataclass(frozen=True)
@@ -144,12 +147,11 @@ def folder_of(which: Entry, cache: Path | None = None) -> Path:
 def notes_of(which: Entry, cache: Path | None = None) -> dict[str, dict[str, Any]]:
     """By path: sha256 and size of what was fetched. {} where nothing was, or the note is damaged."""
     try:
-        content = json.loads((folder_of(which, cache) / _NOTES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = read_json(folder_of(which, cache) / _NOTES)
+    except InputError:
         return {}
-    return (
-        {key: value for key, value in content.items() if isinstance(value, dict)} if isinstance(content, dict) else {}
-    )
+    rows = content.items() if isinstance(content, dict) else ()
+    return {key: row for key, row in rows if isinstance(row, dict) and isinstance(row.get("sha256"), str)}
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
@@ -196,6 +198,7 @@ def fetch(
                 target,
                 sha256=must,
                 size=source.size if which.pinned else None,
+                at_most=LARGEST_FILE if source.size is None else SLACK * source.size,
                 settings=settings,
                 progress=None if progress is None else progress(source),
             )
