@@ -419,7 +419,11 @@ def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) ->
 
 
 def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
-    """Where an entry goes, relative. Raises InputError for what leads elsewhere or is a link."""
+    """Where an entry goes, relative.
+
+    Raises:
+      InputError: it leads elsewhere or is a link.
+    """
     name = entry.filename
     place = PurePosixPath(name)
     bad = (
