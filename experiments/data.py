@@ -75,8 +75,11 @@ def fetch(config: DictConfig, run: Run) -> int:
 
 
 def accept(entry: Entry, *, accepted: bool) -> None:
-    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal. Raises InputError
-    without."""
+    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal.
+
+    Raises:
+      InputError: they are not.
+    """
     if not entry.non_commercial or accepted:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():

@@ -145,7 +145,7 @@ def overview(verbs: Sequence[str]) -> str:
             [
                 ("out=", "where the result goes"),
                 ("seed=", "random seed; the same seed gives the same numbers on the CPU"),
-                ("device=", "cpu, the one that there is so far"),
+                ("device=", "cpu; imitate, reuse, evaluate and bench also take cuda and cuda:N"),
                 ("debug=tiny", "a run of seconds, to see that everything works"),
             ],
             width,

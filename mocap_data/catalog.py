@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from mocap_data.download import (
+    LARGEST_FILE,
     Fetched,
     Offline,
     Progress,
@@ -31,9 +32,11 @@ from mocap_data.download import (
 )
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from mocap_data.outside import read_json
 
 _LIST = Path(__file__).with_name("catalog.yaml")
 _NOTES = "hashes.json"
+SLACK = 4  # times its size when it was tested, that a file at an address that may change may have by now
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,11 @@ class Report:
 
 
 def entries(path: Path = _LIST) -> Mapping[str, Entry]:
-    """The catalog by name. Raises InputError for a list that is none."""
+    """The catalog by name.
+
+    Raises:
+      InputError: the list is none.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         found = {name: _entry(name, values) for name, values in content.items()}
@@ -95,7 +102,11 @@ def entries(path: Path = _LIST) -> Mapping[str, Entry]:
 
 
 def entry(name: str, path: Path = _LIST) -> Entry:
-    """The entry called `name`. Raises InputError naming those there are."""
+    """The entry called `name`.
+
+    Raises:
+      InputError: there is none; it names those there are.
+    """
     known = entries(path)
     if name not in known:
         raise unknown("data set", name, known)
@@ -144,12 +155,11 @@ def folder_of(which: Entry, cache: Path | None = None) -> Path:
 def notes_of(which: Entry, cache: Path | None = None) -> dict[str, dict[str, Any]]:
     """By path: sha256 and size of what was fetched. {} where nothing was, or the note is damaged."""
     try:
-        content = json.loads((folder_of(which, cache) / _NOTES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = read_json(folder_of(which, cache) / _NOTES)
+    except InputError:
         return {}
-    return (
-        {key: value for key, value in content.items() if isinstance(value, dict)} if isinstance(content, dict) else {}
-    )
+    rows = content.items() if isinstance(content, dict) else ()
+    return {key: row for key, row in rows if isinstance(row, dict) and isinstance(row.get("sha256"), str)}
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
@@ -171,62 +181,77 @@ def fetch(
 ) -> Report:
     """Bring an entry's files into the cache: those that are missing, or not what they were.
 
-    progress: called before each download; what it returns is told the bytes.
+    One file that fails does not stop the others; it is listed in the report.
 
-    One file that fails does not stop the others; it is listed in the report. Raises Offline where nothing can be
-    reached.
+    Args:
+      progress: called before each download; what it returns is told the bytes.
+
+    Raises:
+      Offline: nothing can be reached.
     """
-    folder = folder_of(which, cache)
-    report = Report(folder)
+    report = Report(folder_of(which, cache))
     notes = notes_of(which, cache)
     for source in which.files:
-        target = folder / source.path
-        noted = notes.get(source.path, {})
-        first = noted.get("sha256")
-        must = source.sha256 if which.pinned and source.sha256 else first
-        if must is not None and target.is_file() and hash_of(target) == must:
-            report.present.append(target)
-            if must != first:
-                notes[source.path] = {"sha256": must, "size": target.stat().st_size}
-                _write_notes(folder, notes)
-            continue
         try:
-            got = download(
-                source.urls,
-                target,
-                sha256=must,
-                size=source.size if which.pinned else None,
-                settings=settings,
-                progress=None if progress is None else progress(source),
-            )
-        except WrongHash as error:
-            why = str(error)
-            if must == first and must != source.sha256:
-                why += (
-                    f" (the file there is no longer the one fetched first; to take the new one, delete {target.parent})"
-                )
-            report.failed.append((source.path, why))
-            continue
+            _fetch_one(which, source, report, notes, settings or Settings(), progress)
         except Offline as error:
             if report.fetched or report.failed:
                 report.failed.append((source.path, str(error)))
                 break
-            have = f"{len(report.present)} of {len(which.files)} files are in {folder}" if report.present else ""
-            raise Offline(f"{error}{f'; {have}' if have else ''}") from None
+            there = f"; {len(report.present)} of {len(which.files)} files are in {report.folder}"
+            raise Offline(f"{error}{there if report.present else ''}") from None
         except InputError as error:
             report.failed.append((source.path, str(error)))
-            continue
-        report.fetched.append(got)
-        notes[source.path] = {"sha256": got.sha256, "size": got.size, "url": got.url}
-        _write_notes(folder, notes)
-        if source.sha256 is None and first is None:
-            report.notes.append(f"{source.path}: no hash was known; sha256 {got.sha256} noted in {folder / _NOTES}")
-        elif source.sha256 is not None and got.sha256 != source.sha256:
-            report.notes.append(f"{source.path}: other bytes than the copy this version was tested with")
     if which.unpack and not report.failed:
         for source in which.files:
-            extract_zip(folder / source.path, folder / "unpacked", suffixes=which.unpack)
+            extract_zip(report.folder / source.path, report.folder / "unpacked", suffixes=which.unpack)
     return report
+
+
+def _fetch_one(
+    which: Entry,
+    source: Source,
+    report: Report,
+    notes: dict[str, dict[str, Any]],
+    settings: Settings,
+    progress: Callable[[Source], Progress | None] | None,
+) -> None:
+    """Bring one file into the cache, and what became of it into the report and the notes.
+
+    Raises:
+      InputError: as `download`.
+    """
+    target = report.folder / source.path
+    first = notes.get(source.path, {}).get("sha256")
+    must = source.sha256 if which.pinned and source.sha256 else first
+    if must is not None and target.is_file() and hash_of(target) == must:
+        report.present.append(target)
+        if must != first:
+            notes[source.path] = {"sha256": must, "size": target.stat().st_size}
+            _write_notes(report.folder, notes)
+        return
+    try:
+        got = download(
+            source.urls,
+            target,
+            sha256=must,
+            size=source.size if which.pinned else None,
+            at_most=LARGEST_FILE if source.size is None else SLACK * source.size,
+            settings=settings,
+            progress=None if progress is None else progress(source),
+        )
+    except WrongHash as error:
+        if must == first and must != source.sha256:
+            advice = f"to take the new one, delete {target.parent}"
+            raise WrongHash(f"{error} (the file there is no longer the one fetched first; {advice})") from None
+        raise
+    report.fetched.append(got)
+    notes[source.path] = {"sha256": got.sha256, "size": got.size, "url": got.url}
+    _write_notes(report.folder, notes)
+    if source.sha256 is None and first is None:
+        report.notes.append(f"{source.path}: no hash was known; sha256 {got.sha256} noted in {report.folder / _NOTES}")
+    elif source.sha256 is not None and got.sha256 != source.sha256:
+        report.notes.append(f"{source.path}: other bytes than the copy this version was tested with")
 
 
 def recordings_of(which: Entry, report: Report) -> Path:

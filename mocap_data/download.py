@@ -1,37 +1,40 @@
-"""Downloads that can be interrupted, checked by their hash, and never seen half: standard library only.
+"""Downloads that can be interrupted, checked by their hash, and never seen half.
 
 A file arrives as NAME.part; what the server called it (its ETag) stands in NAME.part.json, so that a broken download
 goes on where it stopped, and only if the server still has the same file. The hash is checked before NAME.part becomes
-NAME.
+NAME. httpx speaks with the server; whatever the server says is an answer that ends, or one line that says why not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import json
 import os
 import re
 import shutil
 import socket
+import ssl
 import stat
-import tempfile
+import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
+
+import httpx
 
 from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from mocap_data.outside import read_json
 
 CHUNK = 1 << 18  # bytes
+LARGEST_FILE = 2 << 30  # bytes of a file whose size nobody knows
 LARGEST_ARCHIVE = 8 << 30  # bytes that an archive may unpack to
 LONGEST_WAIT = 30.0  # [s] between two tries
+MOST_REDIRECTS = 10
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)  # HTTP answers that may be others next time
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
@@ -47,11 +50,19 @@ class WrongHash(InputError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How patient a download is. timeout_s: without a byte. tries: connections without progress before giving up."""
+    """How patient a download is.
+
+    Attributes:
+      timeout_s: without a byte.
+      tries: connections without progress before giving up.
+      wait_s: before the second try, doubled for each one after.
+      slowest: [bytes/s] a server that brings less over twice timeout_s is hung up on.
+    """
 
     timeout_s: float = 30.0
     tries: int = 4
-    wait_s: float = 1.0  # before the second try, doubled for each one after
+    wait_s: float = 1.0
+    slowest: float = 1000.0
 
     def __post_init__(self) -> None:
         if not self.timeout_s > 0.0 or self.tries < 1 or self.wait_s < 0.0:
@@ -75,42 +86,49 @@ def download(
     *,
     sha256: str | None = None,
     size: int | None = None,
+    at_most: int = LARGEST_FILE,
     settings: Settings | None = None,
     progress: Progress | None = None,
 ) -> Fetched:
     """Fetch a file to `target` from the first of `urls` that has it; what is at `target` is replaced in one step.
 
-    sha256, size: what it must be; None where nobody knows.
+    Args:
+      sha256, size: what it must be; None where nobody knows.
+      at_most: bytes that are taken where the size is not known.
 
-    Raises WrongHash where it is something else (the download is removed), Offline where no server can be reached,
-    InputError for anything else a server or the disk refuses: each on one line that names the URL.
+    Raises:
+      WrongHash: it is something else (the download is removed).
+      Offline: no server can be reached.
+      InputError: anything else a server or the disk refuses, on one line that names the URL or the file.
     """
-    settings = settings or Settings()
     absent = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
     failures: list[InputError] = []
     for url in urls:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        if not url.startswith(("http://", "https://")):
             raise InputError(f"{url}: only http and https are fetched")
+        part = _Part(target.with_name(target.name + ".part"), url)
+        transfer = _Transfer(url, part, size, at_most, settings or Settings(), progress)
         try:
-            with _alone(part):
-                resumed_at = _transfer(url, part, size, settings, progress)
-                found = hash_of(part)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(part.path):
+                resumed_at = transfer.run()
+                found = hash_of(part.path)
                 if sha256 is not None and found != sha256 and resumed_at:
                     # Two halves of different files, perhaps: once more from the start.
-                    _forget(part)
-                    resumed_at = _transfer(url, part, size, settings, progress)
-                    found = hash_of(part)
+                    part.forget()
+                    resumed_at = transfer.run()
+                    found = hash_of(part.path)
                 if sha256 is not None and found != sha256:
-                    _forget(part)
+                    part.forget()
                     raise WrongHash(f"{url}: sha256 is {found[:16]}..., expected {sha256[:16]}...; nothing was kept")
-                got = part.stat().st_size
-                os.replace(part, target)
-                _forget(part)
+                got = part.length
+                os.replace(part.path, target)
+                part.forget()
             return Fetched(target, found, got, url, resumed_at)
         except InputError as error:
             failures.append(error)
+        except OSError as error:  # the network's are httpx's: this is the disk
+            failures.append(InputError(f"{error.filename or part.path}: {_said(error)}"))
     with contextlib.suppress(OSError):  # folders made for nothing
         for folder in absent:
             folder.rmdir()
@@ -120,11 +138,8 @@ def download(
 
 def hash_of(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -146,168 +161,222 @@ def _alone(part: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def _forget(part: Path) -> None:
-    for path in (part, _about(part)):
-        path.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class _Part:
+    """The beginning of a file, and the record of what the server called it."""
 
+    path: Path
+    url: str
 
-def _about(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
+    @property
+    def record(self) -> Path:
+        return self.path.with_name(self.path.name + ".json")
 
+    @property
+    def length(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
 
-def _known(part: Path, url: str) -> dict[str, Any]:
-    """What was noted about the beginning in `part`; {} where nothing was, or it came from elsewhere."""
-    try:
-        content = json.loads(_about(part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) and content.get("url") == url else {}
-
-
-def _transfer(url: str, part: Path, size: int | None, settings: Settings, progress: Progress | None) -> int:
-    """Bring `part` to its full length, going on where it stops as often as that gets further.
-
-    Returns how many bytes were there before. Raises InputError where it does not come to an end.
-    """
-    before = part.stat().st_size if part.exists() else 0
-    if before and not _known(part, url).get("validator"):
-        _forget(part)  # nothing says that the server still has the same file
-        before = 0
-    left, last = settings.tries, "it was cut short"
-    began = [before]  # of each connection the byte that it brought first
-    while left:
-        have = part.stat().st_size if part.exists() else 0
+    @property
+    def validator(self) -> str:
+        """By what the server knows its file again; "" where that is not known, or the beginning came from elsewhere."""
         try:
-            _attempt(url, part, size, settings, progress, began)
-            return min(began)
-        except _Restart:
-            _forget(part)
-            last = "the server cannot go on where it broke off"
-            left -= 1
-            continue
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code not in _TRY_AGAIN:
-                    raise InputError(f"{url}: the server says {error.code} {error.reason}") from None
-                last = f"the server says {error.code} {error.reason}"
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, socket.gaierror):
-                raise _offline(url, error.reason) from None  # no name server answers now: nor in a second
-            last = error.reason if isinstance(error.reason, str) else _said(error.reason)
-            if have == 0 and left == 1:
-                raise _offline(url, last) from None
-        except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise  # the disk, not the network
-            last = _said(error)
-        now = part.stat().st_size if part.exists() else 0
-        left = settings.tries if now > have else left - 1  # as long as it gets further it goes on
-        if left:
-            time.sleep(min(settings.wait_s * 2.0 ** (settings.tries - 1 - left), LONGEST_WAIT) if now <= have else 0.0)
-    kept = part.stat().st_size if part.exists() else 0
-    goes_on = (
-        f" ({kept} bytes are kept; the same command goes on from there)" if _known(part, url).get("validator") else ""
-    )
-    raise InputError(f"{url}: {last}{goes_on}")
+            known = read_json(self.record)
+        except InputError:
+            return ""
+        same = isinstance(known, dict) and known.get("url") == self.url
+        return _printable(known.get("validator")) if same else ""
+
+    def note(self, answer: httpx.Response) -> None:
+        etag = answer.headers.get("ETag", "")
+        # A weak one does not promise the same bytes.
+        validator = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+        self.record.write_text(json.dumps({"url": self.url, "validator": _printable(validator)}), encoding="utf-8")
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
 
 
-class _Restart(Exception):
-    """What is there cannot be gone on with."""
+class _Again(httpx.HTTPError):
+    """A connection came to nothing; another one may not. The message says why."""
 
 
-def _attempt(
-    url: str, part: Path, size: int | None, settings: Settings, progress: Progress | None, began: list[int]
-) -> None:
-    """One connection: ask for what is missing and append it. Notes in `began` where that was.
+@dataclass
+class _Transfer:
+    """Brings `part` to its full length, by as many connections as that takes."""
 
-    Returns when the file is whole. Raises _Restart, InputError, or what the network raises.
-    """
-    have = part.stat().st_size if part.exists() else 0
-    known = _known(part, url)
-    request = urllib.request.Request(url, headers={"User-Agent": "npmp-data", "Accept-Encoding": "identity"})
-    if have and known.get("validator"):
-        request.add_header("Range", f"bytes={have}-")
-        request.add_header("If-Range", str(known["validator"]))
-    try:
-        answer = urllib.request.urlopen(request, timeout=settings.timeout_s)
-    except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing beyond what is there: whole, or another file by now
-            total = _total(error.headers.get("Content-Range", ""))
-            error.close()
-            if total == have and size in (None, have):
+    url: str
+    part: _Part
+    size: int | None
+    at_most: int
+    settings: Settings
+    progress: Progress | None
+    got: int = 0  # bytes of the file, by all connections
+    stream: Any = None  # the connection that is open
+    too_slow: bool = False
+
+    def run(self) -> int:
+        """Go on where the part stops as often as that gets further; returns how many bytes were there before.
+
+        Raises:
+          InputError: it does not come to an end.
+          Offline: the server cannot be reached.
+        """
+        if not self.part.validator:
+            self.part.forget()  # nothing says that the server still has the same file
+        left, best = self.settings.tries, self.part.length
+        self.began = [best]  # of each connection the byte that it brought first
+        while left:
+            try:
+                with self._watched():
+                    self._connection()
+                return min(self.began)
+            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+                why = _said(error)
+                # No name server answers now: nor will it in a second.
+                unreachable = isinstance(_cause(error), socket.gaierror) or (left == 1 and not self.part.length)
+                if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and unreachable:
+                    raise Offline(f"offline: cannot reach {httpx.URL(self.url).host} ({why})") from None
+            # A few bytes a connection would go on for ever.
+            further = self.part.length >= best + self.settings.slowest * self.settings.timeout_s and not self.too_slow
+            best = max(best, self.part.length)
+            left = self.settings.tries if further else left - 1
+            if left and not further:
+                time.sleep(min(self.settings.wait_s * 2.0 ** (self.settings.tries - 1 - left), LONGEST_WAIT))
+        if self.too_slow:
+            why = f"the server brings less than {self.settings.slowest:g} bytes/s"
+        kept = f"{self.part.length} bytes are kept; the same command goes on from there"
+        raise InputError(f"{self.url}: {why}{f' ({kept})' if self.part.validator else ''}")
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Hang up on a server that brings too little of the file for a while, whatever it sends instead.
+
+        httpx's timeout begins anew with every byte: headers and chunks that drip would hold it for ever.
+        """
+        over, window_s = threading.Event(), 2.0 * self.settings.timeout_s
+
+        def watch() -> None:
+            before = self.got
+            while not over.wait(window_s):
+                if self.got - before < self.settings.slowest * window_s and self.stream is not None:
+                    self.too_slow = True
+                    with contextlib.suppress(OSError):  # closed already
+                        socket.socket.shutdown(self.stream.get_extra_info("socket"), socket.SHUT_RDWR)
+                before = self.got
+
+        self.too_slow, self.stream = False, None
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _trace(self, name: str, info: dict[str, Any]) -> None:
+        """What httpx tells of a request: here the connection that it opened."""
+        if name.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self.stream = info["return_value"]
+
+    def _connection(self) -> None:
+        """Ask for what is missing and append it; returns when the file is whole. Notes in `began` where that was."""
+        validator = self.part.validator
+        have = self.part.length if validator else 0
+        headers = {"User-Agent": "npmp-data", "Accept-Encoding": "identity"}
+        if have:
+            headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+        schemes = ("https",) if self.url.startswith("https:") else ("http", "https")
+        # verify: the authorities that the system trusts
+        with httpx.Client(timeout=self.settings.timeout_s, verify=ssl.create_default_context()) as client:
+            request = client.build_request("GET", self.url, headers=headers, extensions={"trace": self._trace})
+            for _ in range(MOST_REDIRECTS):
+                with contextlib.closing(client.send(request, stream=True)) as answer:
+                    if answer.next_request is None:
+                        return self._take(answer, have)
+                    request = answer.next_request
+                    if request.url.scheme not in schemes:
+                        raise InputError(f"{self.url}: the server leads to {str(request.url)[:200]}; not followed")
+        raise InputError(f"{self.url}: the server leads elsewhere more than {MOST_REDIRECTS} times")
+
+    def _take(self, answer: httpx.Response, have: int) -> None:
+        """Write what an answer brings."""
+        span = answer.headers.get("Content-Range", "").strip()
+        if answer.status_code == 416 and have:  # nothing beyond what is there: whole, or another file by now
+            if span == f"bytes */{have}" and self.size in (None, have):
                 return
-            raise _Restart from None
-        raise
-    with answer:
-        if url.startswith("https:") and answer.geturl().startswith("http:"):
-            raise InputError(f"{url}: the server leads to {answer.geturl()}, without encryption; not followed")
-        total = _length(answer.headers.get("Content-Length"))
-        if answer.status == 206:
-            start = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", "").strip())
-            if start is None or int(start[1]) != have:
-                raise _Restart
-            total = int(start[2]) if start[2] != "*" else None if total is None else have + total
-        else:  # the whole file: the server cannot go on, or has another one by now
+            self._anew()
+        if answer.status_code not in (200, 206):
+            said = f"the server says {answer.status_code} {answer.reason_phrase[:100]}"
+            raise _Again(said) if answer.status_code in _TRY_AGAIN else InputError(f"{self.url}: {said}")
+        total = _number(answer.headers.get("Content-Length"))
+        if answer.status_code == 200:  # the whole file: the server cannot go on, or has another one by now
             have = 0
-        if size is not None and total is not None and total != size:
-            raise InputError(f"{url}: the server has {total} bytes, expected {size}")
-        began.append(have)
-        _room(part, url, None if total is None else total - have)
-        validator = answer.headers.get("ETag", "")
-        if not validator or validator.startswith("W/"):  # a weak one does not promise the same bytes
-            validator = answer.headers.get("Last-Modified", "")
-        _about(part).write_text(json.dumps({"url": url, "validator": validator, "total": total}), encoding="utf-8")
-        with part.open("r+b" if have else "wb") as file:
+        elif found := re.fullmatch(rf"bytes {have}-([0-9]{{1,18}})/([0-9]{{1,18}}|\*)", span):
+            total = int(found[1]) + 1 if found[2] == "*" else int(found[2])
+        else:
+            self._anew()
+        self._check(total, have)
+        self.began.append(have)
+        self.part.note(answer)
+        expected = self.size if total is None else total
+        with self.part.path.open("r+b" if have else "wb") as file:
             file.seek(have)
             file.truncate()
-            while block := _block(answer):
-                file.write(block)
-                have += len(block)
-                if (expected := total or size) is not None and have > expected:
-                    raise InputError(f"{url}: more than the {expected} bytes expected arrived")
-                if progress is not None:
-                    progress(have, total or size)
-    expected = total if total is not None else size
-    if expected is not None and have != expected:
-        raise ConnectionError(f"the connection ended after {have} of {expected} bytes")
+            try:
+                for block in answer.iter_raw():
+                    self.got += len(block)
+                    have += len(block)
+                    if have > (most := self.at_most if expected is None else expected):
+                        raise InputError(f"{self.url}: more than the {most} bytes expected arrived")
+                    file.write(block)
+                    if self.progress is not None:
+                        self.progress(have, expected)
+            except httpx.RemoteProtocolError:
+                if expected is None:  # no length was said: the end is known only by its mark, which is missing
+                    raise
+        if expected is None and self.too_slow:  # an end of our making
+            raise _Again("the answer was cut")
+        if expected is not None and have != expected:
+            raise _Again(f"the connection ended after {have} of {expected} bytes")
+
+    def _anew(self) -> NoReturn:
+        self.part.forget()
+        raise _Again("the server cannot go on where it broke off")
+
+    def _check(self, total: int | None, have: int) -> None:
+        """Raise InputError for a file of another size than expected, or of more bytes than there is room for."""
+        if total is not None and total != self.size and (self.size is not None or total > self.at_most):
+            expected = f"at most {self.at_most}" if self.size is None else self.size
+            raise InputError(f"{self.url}: the server has {total} bytes, expected {expected}")
+        folder = self.part.path.parent
+        missing, free = (total or 0) - have, shutil.disk_usage(folder).free
+        if missing > free:
+            raise InputError(f"{self.url}: {missing / 1e6:.0f} MB to go, {folder} has room for {free / 1e6:.0f} MB")
 
 
-def _block(answer: Any) -> bytes:
-    """The next bytes of an answer; none at its end, also where it ends too early (its length tells)."""
-    try:
-        return bytes(answer.read(CHUNK))
-    except http.client.IncompleteRead as error:
-        if answer.length is None:  # no length was said: the end is known only by its mark, which is missing
-            raise
-        return error.partial
+def _number(text: str | None) -> int | None:
+    """A count of bytes; None for what is none, or more than any disk holds."""
+    return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None
 
 
-def _room(part: Path, url: str, needed: int | None) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if needed is not None and needed > free:
-        raise InputError(f"{url}: {needed / 1e6:.0f} MB are missing, {part.parent} has room for {free / 1e6:.0f} MB")
+def _printable(text: object) -> str:
+    """What can be sent back in a header; "" for anything else."""
+    return text if isinstance(text, str) and re.fullmatch(r"[ -~]{1,1000}", text) else ""
 
 
-def _length(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
-
-
-def _total(content_range: str) -> int | None:
-    found = re.fullmatch(r"bytes \*/(\d+)", content_range.strip())
-    return int(found[1]) if found else None
+def _cause(error: BaseException) -> BaseException:
+    """What the system said, below what libraries made of it."""
+    while not isinstance(error, OSError) and (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return error
 
 
 def _said(error: BaseException) -> str:
-    """A network error in words."""
-    if isinstance(error, TimeoutError):
+    """An error of the network or the disk in words."""
+    if isinstance(error, httpx.TimeoutException):
         return "the server stopped answering"
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
-
-
-def _offline(url: str, reason: object) -> Offline:
-    said = _said(reason) if isinstance(reason, BaseException) else str(reason)
-    return Offline(f"offline: cannot reach {urllib.parse.urlsplit(url).hostname} ({said})")
+    cause = _cause(error)
+    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__
 
 
 # --- archives ---
@@ -319,8 +388,9 @@ def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) ->
 
     Nothing is unpacked unless every name is harmless. Each file appears whole or not at all.
 
-    Raises InputError for a damaged archive, a name that leads out of the folder, a link, two files of one name, or more
-    than LARGEST_ARCHIVE bytes.
+    Raises:
+      InputError: a damaged archive, a name that leads out of the folder, a link, two files of one name, or more than
+        LARGEST_ARCHIVE bytes.
     """
     try:
         with zipfile.ZipFile(archive) as content:
@@ -342,12 +412,18 @@ def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) ->
                 seen.add(str(target).lower())
                 made.append(_extract(content, entry, target))
             return made
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # zipfile lets through what its codecs and struct raise
         raise InputError(f"{archive}: damaged, or no zip archive ({_said(error)})") from None
 
 
 def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
-    """Where an entry goes, relative. Raises InputError for what leads elsewhere or is a link."""
+    """Where an entry goes, relative.
+
+    Raises:
+      InputError: it leads elsewhere or is a link.
+    """
     name = entry.filename
     place = PurePosixPath(name)
     bad = (
@@ -359,18 +435,11 @@ def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _extract(content: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".unpack-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file, content.open(entry) as source:
-            left = entry.file_size
-            while block := source.read(CHUNK):
-                left -= len(block)
-                if left < 0:
-                    raise InputError(f"{entry.filename} is larger than its archive says; not unpacked")
-                file.write(block)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with atomic_path(target) as temporary, content.open(entry) as source, temporary.open("wb") as file:
+        left = entry.file_size
+        while block := source.read(CHUNK):
+            left -= len(block)
+            if left < 0:
+                raise InputError(f"{entry.filename} is larger than its archive says; not unpacked")
+            file.write(block)
     return target

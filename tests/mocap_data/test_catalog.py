@@ -151,6 +151,15 @@ def test_an_address_that_may_change_is_only_compared(site: tuple[Path, str], tmp
     assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present
 
 
+def test_no_more_is_taken_than_the_catalog_knows_of(site: tuple[Path, str], tmp_path: Path) -> None:
+    folder, base = site
+    (folder / "a.amc").write_bytes(b"x" * 1000)
+    for pinned, expected in ((True, "9"), (False, "at most 36")):
+        which = entry(base, Source("a.amc", (base + "a.amc",), sha(b"older"), 9), pinned=pinned)
+        ((_, why),) = catalog.fetch(which, cache=tmp_path, settings=QUICK).failed
+        assert f"the server has 1000 bytes, expected {expected}" in why
+
+
 def test_archives_are_unpacked_and_placed(site: tuple[Path, str], tmp_path: Path) -> None:
     folder, base = site
     with zipfile.ZipFile(folder / "all.zip", "w") as file:
@@ -193,8 +202,11 @@ def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) 
     which = entry(base, "a.bvh")
     place = tmp_path / "data" / "set"
     place.mkdir(parents=True)
-    (place / "hashes.json").write_text("{")
-    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched
+    for damaged in ("{", "[" * 100_000, '{"a.bvh": {"sha256": 5}}', "9" * 5000):
+        (folder / "a.bvh").write_bytes(b"one")
+        (place / "a.bvh").unlink(missing_ok=True)
+        (place / "hashes.json").write_text(damaged)
+        assert catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched
     assert json.loads((place / "hashes.json").read_text())["a.bvh"]["size"] == 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import socket
@@ -251,10 +252,10 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
     assert fetch(server, tmp_path / "f.bin", sha256=SHA).path.read_bytes() == BODY
     assert [path for path, _ in server.requests] == ["/file", "/moved"]
     server.redirect = "file:///etc/hostname"
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"the server leads to file://.*/etc/hostname; not followed"):
         fetch(server, tmp_path / "g.bin")
     server.redirect = "/file"  # for ever
-    with pytest.raises(InputError, match="the server says 302"):
+    with pytest.raises(InputError, match="the server leads elsewhere more than 10 times"):
         fetch(server, tmp_path / "g.bin")
 
 
@@ -302,6 +303,114 @@ def test_no_room(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
     with pytest.raises(InputError, match="has room for 0 MB"):
         fetch(server, tmp_path / "f.bin")
+
+
+# --- servers that lie ---
+
+DIGITS = b"9" * 5000
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+PARTIAL = b"HTTP/1.1 206 Partial Content\r\n"
+FOUND = b"HTTP/1.1 302 Found\r\nLocation: "
+PATIENCE = Settings(timeout_s=0.2, tries=2, wait_s=0.01)
+
+# What each says first, and what over and over after that, once in so many seconds.
+LIARS: dict[str, tuple[bytes, bytes, float]] = {
+    "says nothing": (b"", b"", 0.0),
+    "speaks no HTTP": (b"\x16\x03\x01\x00garbage\r\n\r\n", b"", 0.0),
+    "a status that is no number": (b"HTTP/1.1 abc OK\r\n\r\n", b"", 0.0),
+    "a status of 5,000 digits": (b"HTTP/1.1 " + DIGITS + b" OK\r\n\r\n", b"", 0.0),
+    "a length of 5,000 digits": (OK + b"Content-Length: " + DIGITS + b"\r\n\r\nwalk", b"", 0.0),
+    "a length of 18 digits": (OK + b"Content-Length: " + DIGITS[:18] + b"\r\n\r\nwalk", b"", 0.0),
+    "a negative length": (OK + b"Content-Length: -4\r\n\r\nwalk", b"", 0.0),
+    "two lengths": (OK + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nwalk", b"", 0.0),
+    "a negative chunk": (CHUNKED + b"-4\r\nwalk\r\n0\r\n\r\n", b"", 0.0),
+    "a chunk of 5,000 digits": (CHUNKED + DIGITS + b"\r\nwalk\r\n0\r\n\r\n", b"", 0.0),
+    "a chunk that is no number": (CHUNKED + b"xyz\r\nwalk\r\n0\r\n\r\n", b"", 0.0),
+    "an unknown encoding": (OK + b"Transfer-Encoding: magic\r\n\r\nwalk", b"", 0.0),
+    "a range of 5,000 digits": (PARTIAL + b"Content-Range: bytes " + DIGITS + b"-" + DIGITS + b"/*\r\n\r\n", b"", 0.0),
+    "a whole of 5,000 digits": (PARTIAL + b"Content-Range: bytes 4-9/" + DIGITS + b"\r\n\r\n", b"", 0.0),
+    "a rest that nobody asked for": (PARTIAL + b"Content-Range: bytes 7-9/10\r\n\r\nrun", b"", 0.0),
+    "nothing is satisfiable": (b"HTTP/1.1 416 No\r\nContent-Range: bytes */" + DIGITS + b"\r\n\r\n", b"", 0.0),
+    "leads to no address": (FOUND + b"http://[::1\r\n\r\n", b"", 0.0),
+    "leads to a port of 5,000 digits": (FOUND + b"http://localhost:" + DIGITS + b"/\r\n\r\n", b"", 0.0),
+    "leads to an address with controls": (FOUND + b"http://a\x0bb\xff/\r\n\r\n", b"", 0.0),
+    "leads to a name of no language": (FOUND + b"http://xn--\xff\xfe." + b"a" * 300 + b"/\r\n\r\n", b"", 0.0),
+    "leads nowhere": (b"HTTP/1.1 302 Found\r\n\r\n", b"", 0.0),
+    "leads on without an end": (FOUND + b"/\r\n\r\n", b"walk" * 1000, 0.0),
+    "has nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b"", 0.0),
+    "cookies of 5,000 digits": (
+        b"HTTP/1.1 404 No\r\nSet-Cookie: a=b; Max-Age=" + DIGITS + b"; Version=" + DIGITS + b"\r\n\r\n",
+        b"",
+        0.0,
+    ),
+    "headers without an end": (OK, b"A: b\r\n", 0.0),
+    "headers that drip": (OK, b"A: b\r\n", 0.05),
+    "one line that drips": (OK + b"A: ", b"b", 0.05),
+    "go on, go on": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
+    "an answer without an end": (OK + b"\r\n", b"walk" * 1000, 0.0),
+    "an answer that drips": (OK + b"\r\n", b"w", 0.05),
+    "an answer of known length that drips": (OK + b'ETag: "one"\r\nContent-Length: 9000\r\n\r\n', b"w", 0.05),
+    "chunks without an end": (CHUNKED, b"4\r\nwalk\r\n", 0.0),
+    "a chunk's head that drips": (CHUNKED + b"4;", b"a", 0.05),
+    "an error that drips": (b"HTTP/1.1 503 Busy\r\n\r\n", b"w", 0.05),
+}
+
+
+@pytest.mark.parametrize("lie", LIARS)
+def test_a_lying_server_is_refused_in_one_line_and_in_time(lie: str, tmp_path: Path) -> None:
+    first, then, every_s = LIARS[lie]
+    over = threading.Event()
+
+    def speak(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.recv(10_000)
+            connection.sendall(first)
+            while then and not over.wait(every_s):
+                connection.sendall(then)
+            if not first:
+                over.wait(5.0)
+
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=speak, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/f"
+        (tmp_path / "f.part").write_bytes(b"walk")
+        (tmp_path / "f.part.json").write_text(json.dumps({"url": url, "validator": '"one"'}))
+        begin = time.perf_counter()
+        try:
+            with pytest.raises(InputError) as caught:
+                download.download([url], tmp_path / "f", at_most=100_000, settings=PATIENCE)
+        finally:
+            over.set()
+    assert time.perf_counter() - begin < 5.0
+    assert not (tmp_path / "f").exists() and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "[]",
+        "9" * 5000,
+        '{"url": URL, "validator": [1]}',
+        '{"url": URL, "validator": "a\\r\\nb: c"}',
+        '{"url": URL, "validator": "\\udc80\\u0000"}',
+        '{"url": URL, "validator": "' + "a" * 100_000 + '"}',
+    ],
+    ids=range(9),
+)
+def test_a_damaged_record_of_a_part_begins_anew(server: Server, tmp_path: Path, record: str) -> None:
+    (tmp_path / "f.bin.part").write_bytes(BODY[:1000])
+    (tmp_path / "f.bin.part.json").write_text(record.replace("URL", json.dumps(f"{server.url}/file")))
+    assert fetch(server, tmp_path / "f.bin", sha256=SHA).resumed_at == 0
+    assert server.ranges_asked() == [None]
 
 
 # --- archives ---
@@ -353,6 +462,13 @@ def test_damaged_archives(tmp_path: Path) -> None:
     for name in ("b.zip", "c.zip"):
         with pytest.raises(InputError, match="damaged, or no zip archive"):
             extract_zip(tmp_path / name, tmp_path / "out")
+    with zipfile.ZipFile(good, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.bvh", BODY)
+    data = bytearray(good.read_bytes())
+    data[40:60] = b"\xff" * 20
+    good.write_bytes(data)
+    with pytest.raises(InputError, match="damaged, or no zip archive"):
+        extract_zip(good, tmp_path / "out")
     assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
     with pytest.raises(InputError, match=r"holds no \.bvh"):
         extract_zip(archive(tmp_path / "d.zip", {"a.txt": b"1"}), tmp_path / "out", suffixes=[".bvh"])
