@@ -19,8 +19,8 @@ from mocap_data.files import atomic_path
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from npmp.tasks import ImitationEnv
     from npmp.sim import Simulator
+    from npmp.tasks import ImitationEnv
 
 
 def run(config: DictConfig, run: Run) -> int:

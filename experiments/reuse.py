@@ -27,6 +27,9 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
       InputError: for an unknown task or algorithm, settings out of range, or a module or dataset that does not fit.
     """
     kind: Any = tasks.find(config.task.name)
+    if not kind.inputs:
+        names = ", ".join(task.name for task in tasks.TASKS if task.inputs)
+        raise InputError(f"no reuse task '{kind.name}'; there are: {names}")
     if config.algo.name != "vmpo":
         raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: vmpo")
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)

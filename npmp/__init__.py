@@ -3,7 +3,7 @@
 The heavy parts load when they are first used: `import npmp` alone imports neither torch nor a simulator.
 
     npmp.robots.load("anymal_b")                     a robot's names, figures and model
-    npmp.envs.make("imitation", robot=..., ...)      many simulated robots at once, in torch
+    npmp.tasks.make("imitation", robot=..., ...)     many simulated robots at once, in torch
     npmp.SkillModule.load(folder)                    a trained skill module
 """
 
@@ -13,15 +13,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npmp import envs, robots
+    from npmp import envs, robots, tasks
     from npmp.skill import SkillModule
 
 __version__ = "0.1.0"
-__all__ = ["SkillModule", "__version__", "envs", "robots"]
+__all__ = ["SkillModule", "__version__", "envs", "robots", "tasks"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("envs", "robots"):
+    if name in ("envs", "robots", "tasks"):
         return importlib.import_module(f"npmp.{name}")
     if name == "SkillModule":
         return importlib.import_module("npmp.skill").SkillModule

@@ -225,11 +225,12 @@ Trainer = WorldModelTrainer | MOVMPOTrainer
 
 def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
     """Figures of an iteration, and of one after a checkpoint; what the trainer is then; how the module tracks."""
-    trainer.warm_up()
+    if isinstance(trainer, WorldModelTrainer):
+        trainer.warm_up()
     figures = [trainer.iteration(0.0)]
     trainer.load_state_dict({name: numbers(value).clone() for name, value in trainer.state_dict().items()})
     figures.append(trainer.iteration(0.5))
-    tracked = track(trainer.average, trainer.env, torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160]))
+    tracked = track(trainer.module(), trainer.env, torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160]))
     state = {name: numbers(value) for name, value in trainer.state_dict().items()}
     return figures, state, tracked.qpos
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,9 @@ def blocks(text: str, language: str) -> list[str]:
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page, in order, share their names, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": page.stem}
+    module = types.ModuleType(page.stem)
+    monkeypatch.setitem(sys.modules, page.stem, module)  # where dataclasses look for the module that they are in
+    names = vars(module)
     for block in blocks(page.read_text(encoding="utf-8"), "python"):
         exec(compile(block, str(page), "exec"), names)
 

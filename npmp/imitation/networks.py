@@ -3,10 +3,9 @@ critic."""
 
 from __future__ import annotations
 
-import torch
-
 from npmp.imitation.policy import ImitationCritic, ImitationPolicy
 from npmp.nets import NetConfig
+from npmp.nets.init import seeded
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 
@@ -26,16 +25,11 @@ def new_networks(
       seed: of the initial weights; torch's own generator is set to it.
       initial_std: of the setpoints [rad].
     """
-    torch.manual_seed(seed)
-    task = env.task
-    skill = SkillModule.for_reference(env.robot, net, task.reference, task.features(task.config.future_frames))
-    policy = ImitationPolicy(skill, initial_std=initial_std)
-    critic = ImitationCritic(
-        skill.context_scale,
-        net.latent_dim,
-        len(task.reference.names),
-        env.robots.physics_size,
-        critic_hidden,
-        objectives,
-    )
+    task, physics = env.task, env.robots.physics_size
+    with seeded(seed):
+        skill = SkillModule.for_reference(env.robot, net, task.reference, task.features(task.config.future_frames))
+        policy = ImitationPolicy(skill, initial_std=initial_std)
+        critic = ImitationCritic(
+            skill.context_scale, net.latent_dim, len(task.reference.names), physics, critic_hidden, objectives
+        )
     return policy.to(env.device), critic.to(env.device)

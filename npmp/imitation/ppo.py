@@ -23,7 +23,7 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.checkpoint import fitting, load_optimizer_tensors, not_finite, optimizer_tensors, prefixed, under
+from npmp.checkpoint import not_finite
 from npmp.imitation.networks import new_networks
 from npmp.imitation.policy import (
     CriticInput,
@@ -37,6 +37,7 @@ from npmp.nets import NetConfig
 from npmp.rl import NonFiniteGradient, gaussian
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
+from npmp.state import Numbers, Part, pack, unpack
 from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import prior_weight
 
@@ -321,11 +322,6 @@ class PPOTrainer:
         self.iteration_count = 0
         self.env_steps = 0
 
-    @property
-    def average(self) -> SkillModule:
-        """What is evaluated: the policy's module."""
-        return self.policy.skill
-
     def module(self) -> SkillModule:
         """A copy of the module, with the range of the latents that imitation has used lately."""
         return self.policy.module(self.range)
@@ -384,9 +380,6 @@ class PPOTrainer:
         means = torch.stack(figures).mean(0).tolist()
         return dict(zip(("error", "failures_per_s", "reward"), means, strict=True))
 
-    def warm_up(self) -> None:
-        """Nothing: the first unroll is as good as any."""
-
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log.
 
@@ -413,42 +406,31 @@ class PPOTrainer:
 
     # --- checkpoints ---
 
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "policy": self.policy,
+            "critic": self.critic.critic,
+            "optimizer": self.learner.optimizer,
+            "env": self.env,
+            "carried": self.carried,
+            "learning_rate": Numbers(self.learner, "learning_rate"),
+            "generator": self.generator,
+            "range": self.range,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
+
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one.
 
-        rsl_rl's storage is not among it: nothing of it is used after an iteration. Nor is torch's own generator:
-        nothing draws from it after the networks' initial weights.
+        rsl_rl's storage is not among it: nothing of it is used after an iteration.
         """
-        return {
-            **prefixed("policy", self.policy.state_dict()),
-            **prefixed("critic", self.critic.critic.state_dict()),
-            **prefixed("optimizer", optimizer_tensors(self.learner.optimizer)),
-            **prefixed("env", self.env.state_dict()),
-            **prefixed("carried", self.carried.memory._asdict()),
-            "first": self.carried.first,
-            "learning_rate": torch.tensor(self.learner.learning_rate, dtype=torch.float64),
-            "generator": self.generator.get_state(),
-            "range": self.range,
-            "counts": torch.tensor([self.iteration_count, self.env_steps]),
-        }
+        return pack(self._parts())
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken.
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        with fitting():
-            if state["carried.z"].shape != self.carried.memory.z.shape:
-                raise ValueError(f"{len(state['carried.z'])} robots do not fit {self.env.num_envs}")
-            self.policy.load_state_dict(under("policy", state))
-            self.critic.critic.load_state_dict(under("critic", state))
-            load_optimizer_tensors(self.learner.optimizer, under("optimizer", state))
-            self.learner.learning_rate = state["learning_rate"].item()
-            for group in self.learner.optimizer.param_groups:
-                group["lr"] = self.learner.learning_rate
-            self.env.load_state_dict(under("env", state))
-            memory = ImitationPolicyState(**{k: v.clone() for k, v in under("carried", state).items()})
-            self.carried = Carried(memory, state["first"].clone())
-            self.generator.set_state(state["generator"])
-            self.range = state["range"].clone()
-            self.iteration_count, self.env_steps = state["counts"].tolist()
+        unpack(self._parts(), state)
+        for group in self.learner.optimizer.param_groups:
+            group["lr"] = self.learner.learning_rate

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.checkpoint import fitting, prefixed, under
 from npmp.imitation.networks import new_networks
 from npmp.imitation.policy import (
     ImitationPolicy,
@@ -21,6 +20,7 @@ from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
+from npmp.state import Numbers, Part, pack, unpack
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
 from npmp.training.schedules import prior_weight
@@ -105,11 +105,6 @@ class MOVMPOTrainer:
         assert isinstance(policy, ImitationPolicy)  # given in the constructor; for the type checker
         return policy
 
-    @property
-    def average(self) -> SkillModule:
-        """What is evaluated: the online policy's module."""
-        return self.policy.skill
-
     def module(self) -> SkillModule:
         """A copy of the module, with the range of the latents that imitation has used lately."""
         return self.policy.module(self.range)
@@ -140,9 +135,6 @@ class MOVMPOTrainer:
             "reward": stacked["rewards"].sum(-1).mean().item(),
         }
 
-    def warm_up(self) -> None:
-        """Nothing: the first unroll is as good as any."""
-
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
         self.learner.regularizer_weight = self.config.beta_at(progress)
@@ -160,34 +152,26 @@ class MOVMPOTrainer:
 
     # --- checkpoints ---
 
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "learner": self.learner,
+            "env": self.env,
+            "carried": self.carried,
+            "generator": self.generator,
+            "range": self.range,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
+
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
-        return {
-            **prefixed("learner", self.learner.state_dict()),
-            **prefixed("env", self.env.state_dict()),
-            **prefixed("carried", self.carried.memory._asdict()),
-            "generator": self.generator.get_state(),
-            "first": self.carried.first,
-            "range": self.range,
-            "counts": torch.tensor([self.iteration_count, self.env_steps]),
-        }
+        return pack(self._parts())
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken.
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        with fitting():
-            first, device = self.carried.first, self.env.device
-            if state["first"].shape != first.shape:
-                raise ValueError(f"{len(state['first'])} robots do not fit {len(first)}")
-            self.learner.load_state_dict(under("learner", state))
-            self.env.load_state_dict(under("env", state))
-            memory = {k: v.to(device, copy=True) for k, v in under("carried", state).items()}
-            self.carried = Carried(ImitationPolicyState(**memory), state["first"].to(device, copy=True))
-            self.generator.set_state(state["generator"])
-            self.range = state["range"].to(device, copy=True)
-            self.iteration_count, self.env_steps = state["counts"].tolist()
+        unpack(self._parts(), state)
 
 
 class _Sampler:

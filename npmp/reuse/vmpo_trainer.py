@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.actors import SkillMemory, skill_memory
-from npmp.checkpoint import fitting, prefixed, under
 from npmp.envs.features import Normalizer
 from npmp.envs.task_env import TaskEnv
-from npmp.nets import DecoderState
-from npmp.nets.high_level import HighLevelCritic, HighLevelState
+from npmp.nets.high_level import HighLevelCritic
+from npmp.nets.init import seeded
 from npmp.nets.prior import kl_to_prior
 from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
+from npmp.state import Numbers, Part, pack, unpack
 from npmp.tree import stack_trees
 
 
@@ -98,10 +98,10 @@ class VMPOTrainer:
             )
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         policy.to(env.device)
-        torch.manual_seed(seed)  # the critic's initial weights
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         privileged = env.task.privileged().shape[-1]
-        self.critic = PrivilegedCritic(privileged + skill.latent_dim, self.config).to(env.device)
+        with seeded(seed):
+            self.critic = PrivilegedCritic(privileged + skill.latent_dim, self.config).to(env.device)
         _fit_critic_scales(self.critic.scale, self.skill, policy, env.num_actions)
         self.learner = VMPOLearner(policy, self.critic, self.config.learner, self._kl_to_prior)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -166,9 +166,6 @@ class VMPOTrainer:
             "falls_per_s": stacked["terminated"].float().mean().item() / env.dt,
         }
 
-    def warm_up(self) -> None:
-        """Nothing: the first unroll is as good as any."""
-
     # --- learning ---
 
     def iteration(self, progress: float) -> dict[str, float]:
@@ -184,35 +181,25 @@ class VMPOTrainer:
 
     # --- checkpoints ---
 
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "learner": self.learner,
+            "env": self.env,
+            "carried": self.carried,
+            "generator": self.generator,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
+
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
-        return {
-            **prefixed("learner", self.learner.state_dict()),
-            **prefixed("env", self.env.state_dict()),
-            "generator": self.generator.get_state(),
-            "z": self.carried.memory.skill.z,
-            **prefixed("decoder", self.carried.memory.skill.decoder._asdict()),
-            **prefixed("policy", self.carried.memory.policy._asdict()),
-            "first": self.carried.first,
-            "counts": torch.tensor([self.iteration_count, self.env_steps]),
-        }
+        return pack(self._parts())
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken.
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        with fitting():
-            z, device = self.carried.memory.skill.z, self.env.device
-            if state["z"].shape != z.shape:
-                raise ValueError(f"latents of {tuple(state['z'].shape)} do not fit {tuple(z.shape)}")
-            self.learner.load_state_dict(under("learner", state))
-            self.env.load_state_dict(under("env", state))
-            self.generator.set_state(state["generator"])
-            kept = {name: value.to(device, copy=True) for name, value in state.items() if not name.startswith("env.")}
-            decoder, policy = DecoderState(**under("decoder", kept)), HighLevelState(**under("policy", kept))
-            self.carried = Carried(PolicyMemory(policy, SkillMemory(kept["z"], decoder)), kept["first"])
-            self.iteration_count, self.env_steps = state["counts"].tolist()
+        unpack(self._parts(), state)
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:

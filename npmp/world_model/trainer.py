@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from npmp import ranges
-from npmp.actors import SkillMemory, skill_memory
-from npmp.checkpoint import fitting, load_optimizer_tensors, optimizer_tensors, prefixed, under
+from npmp.actors import skill_memory
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.nets import DecoderState, NetConfig
+from npmp.nets import NetConfig
+from npmp.nets.init import seeded
 from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
+from npmp.state import Numbers, Part, pack, unpack
 from npmp.tasks.imitation import ImitationEnv
 from npmp.world_model.collection import Explorer, TrackedMeans
 from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
@@ -101,15 +102,15 @@ class WorldModelTrainer:
         env: the robots to collect with.
         """
         self.env, self.config = env, config
-        torch.manual_seed(seed)  # the networks' initial weights
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         # what is drawn on two threads comes from two generators, so that no result depends on which is faster
         self.acting = torch.Generator(env.device).manual_seed(seed + 2) if config.overlap else self.generator
         self.reference, self.features = env.task.reference, env.task.features(env.task.config.future_frames)
-        self.skill = SkillModule.for_reference(env.robot, net, self.reference, self.features).to(env.device)
-        self.average = copy.deepcopy(self.skill).requires_grad_(False)
         self.physics_size = env.robots.physics_size if config.model_physics else 0
-        self.model = WorldModel(env.home, env.dt, tuple(config.model_hidden), self.physics_size).to(env.device)
+        with seeded(seed):
+            self.skill = SkillModule.for_reference(env.robot, net, self.reference, self.features).to(env.device)
+            self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size).to(env.device)
+        self.average = copy.deepcopy(self.skill).requires_grad_(False)
         if config.compile:
             torch.compiler.reset()  # a trainer before this one in the process counts towards torch's limit of recompilations
         self.fit = ModelFit(self.model, config)
@@ -296,53 +297,31 @@ class WorldModelTrainer:
 
     # --- checkpoints ---
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted
-        one."""
+    def _parts(self) -> dict[str, Part]:
         return {
-            **prefixed("skill", self.skill.state_dict()),
-            **prefixed("average", self.average.state_dict()),
-            **prefixed("model", self.model.state_dict()),
-            **prefixed("model_optimizer", optimizer_tensors(self.fit.optimizer)),
-            **{
-                k: v
-                for name, one in self.policy_optimizers.items()
-                for k, v in prefixed(name, optimizer_tensors(one)).items()
-            },
-            **prefixed("env", self.env.state_dict()),
-            **prefixed("replay", self.replay.state_dict()),
-            "generator": self.generator.get_state(),
-            **({"acting": self.acting.get_state()} if self.config.overlap else {}),
-            "z": self.carried.memory.z,
-            "hidden": self.carried.memory.decoder.hidden,
-            "cell": self.carried.memory.decoder.cell,
-            "first": self.carried.first,
-            "counts": torch.tensor([self.iteration_count, self.env_steps]),
+            "skill": self.skill,
+            "average": self.average,
+            "model": self.model,
+            "model_optimizer": self.fit.optimizer,
+            **self.policy_optimizers,
+            "env": self.env,
+            "replay": self.replay,
+            "generator": self.generator,
+            **({"acting": self.acting} if self.config.overlap else {}),
+            "carried": self.carried,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
         }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted one."""
+        return pack(self._parts())
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken.
 
         Raises: InputError when it belongs to a run with other networks or numbers of robots.
         """
-        with fitting():
-            self.skill.load_state_dict(under("skill", state))
-            self.average.load_state_dict(under("average", state))
-            self.model.load_state_dict(under("model", state))
-            load_optimizer_tensors(self.fit.optimizer, under("model_optimizer", state))
-            for name, optimizer in self.policy_optimizers.items():
-                load_optimizer_tensors(optimizer, under(name, state))
-            self.env.load_state_dict(under("env", state))
-            self.replay.load_state_dict(under("replay", state))
-            self.generator.set_state(state["generator"])
-            if (
-                self.config.overlap and "acting" in state
-            ):  # not there where a run goes on overlapped that did not so far
-                self.acting.set_state(state["acting"])
-            names = ("z", "hidden", "cell", "first")
-            z, hidden, cell, first = (state[name].to(self.env.device, copy=True) for name in names)
-            self.carried = Carried(SkillMemory(z, DecoderState(hidden, cell)), first)
-            self.iteration_count, self.env_steps = state["counts"].tolist()
+        unpack(self._parts(), state)
 
 
 def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str, torch.optim.Optimizer]:

@@ -207,7 +207,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("algo.num_envs=0", "algo.num_envs=0: a whole number of at least 1"),
         ("threads=-1", "threads=-1: a whole number of at least 1"),
         ("steps=-5", "steps=-5: a whole number of at least 1"),
-        ("task.future_frames=0", "task.future_frames=0: a whole number of at least 1"),
+        ("task.future_frames=0", "task: future_frames must be a whole number of at least 1, got 0"),
         ("task.start_tail=-5", "task: start_tail must be at least 0, got -5"),
         ("task.uniform_starts=3", "task: uniform_starts must be in [0, 1], got 3"),
         ("task.reward.termination_threshold=0", "task.reward: termination_threshold must be above 0, got 0"),

@@ -15,7 +15,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 
 
 @functools.cache
-def plant(verb: str, *arguments: str) -> RobotBatchConfig:
+def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
     return robots_config_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")
@@ -45,14 +45,14 @@ def test_published_has_the_papers_values() -> None:
         "lstm_width": 256,
     }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
-    assert robots_config_of(OmegaConf.create(config["randomization"]), "zero_order") == plant(
+    assert robots_config_of(OmegaConf.create(config["randomization"]), "zero_order") == drawn(
         "imitate", "randomization=paper", "robot=anymal_b"
     )
 
 
 def test_published_gives_way_to_robot_and_command_line() -> None:
-    op3 = plant("imitate", "experiment=published", "robot=op3")
-    paper = {name: plant("imitate", "randomization=paper", f"robot={name}") for name in ("anymal_b", "op3")}
+    op3 = drawn("imitate", "experiment=published", "robot=op3")
+    paper = {name: drawn("imitate", "randomization=paper", f"robot={name}") for name in ("anymal_b", "op3")}
     assert op3 == paper["op3"] != paper["anymal_b"]
     config = common.compose(
         "imitate", ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"]
@@ -81,9 +81,9 @@ def test_published_runs(data: Path, tmp_path: Path) -> None:
 def test_pushes_are_smaller_shorter_and_more_frequent_in_imitation(
     verb: str, robot: str, force: float, duration_s: float, gap_s: float
 ) -> None:
-    pushes = plant(verb, "randomization=paper", f"robot={robot}").pushes
+    pushes = drawn(verb, "randomization=paper", f"robot={robot}").pushes
     assert (pushes.force, pushes.duration_s, pushes.gap_s) == (force, duration_s, gap_s)
-    wide = plant(verb, "randomization=wide", f"robot={robot}").pushes
+    wide = drawn(verb, "randomization=wide", f"robot={robot}").pushes
     assert (wide.force, wide.duration_s, wide.gap_s) == (1.5 * force, duration_s, gap_s)
 
 
@@ -93,7 +93,7 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
         ("wide", "op3", (0.0, 0.75)),
         ("paper", "anymal_b", None),
     ):
-        one, other = (plant(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
+        one, other = (drawn(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
         assert one.physics.payload == payload
         assert (one.physics, one.sensors) == (other.physics, other.sensors)
 

@@ -17,6 +17,7 @@ from experiments import imitate
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
+from npmp.envs import EnvStep
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.imitation import ImitationPolicyInput, ImitationPolicyState, PPOConfig, PPOTrainer
@@ -24,12 +25,11 @@ from npmp.nets import NetConfig
 from npmp.rl import NonFiniteGradient
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
-from npmp.tasks.imitation import EnvStep
 from tests.environments import imitation_env
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 TINY = PPOConfig(unroll=6, epochs=2, mini_batches=2, critic_hidden=(16,))
-PLANT = RobotBatchConfig(
+RANDOMIZED = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(mass=Spread(0.2), friction=(0.5, 1.0)),
     pushes=PushConfig(force=30.0),
@@ -43,10 +43,10 @@ def make(
     seed: int = 0,
     n: int = 8,
     config: PPOConfig = TINY,
-    plant: RobotBatchConfig = PLANT,
+    robots: RobotBatchConfig = RANDOMIZED,
 ) -> PPOTrainer:
     pytest.importorskip("rsl_rl", reason="the extra ppo is not installed")
-    env = imitation_env(robot, motions, n, seed=seed, robots=plant)
+    env = imitation_env(robot, motions, n, seed=seed, robots=robots)
     return PPOTrainer(env, NET, config, seed=seed)
 
 
@@ -58,7 +58,7 @@ def end_soon(trainer: PPOTrainer) -> None:
     """All robots but the last two three steps before their clip's end."""
     clip = torch.zeros(6, dtype=torch.long)
     frame = trainer.env.task.reference.last_frame(clip) - 3
-    trainer.env.reset(torch.arange(8) < 6, clip, frame)
+    trainer.env.reset(torch.arange(8) < 6, clip=clip, frame=frame)
 
 
 class Clock(nn.Module):
@@ -112,11 +112,11 @@ def batches(trainer: PPOTrainer, groups: int) -> Iterator[Any]:
     return trainer.learner.storage.recurrent_mini_batch_generator(groups, 1)
 
 
-@pytest.mark.parametrize("plant", [PLANT, RobotBatchConfig()], ids=["randomized", "nominal"])
+@pytest.mark.parametrize("config", [RANDOMIZED, RobotBatchConfig()], ids=["randomized", "nominal"])
 def test_the_re_run_finds_what_happened_across_ends_of_episodes(
-    robot: Robot, motions: MotionSet, plant: RobotBatchConfig
+    robot: Robot, motions: MotionSet, config: RobotBatchConfig
 ) -> None:
-    trainer = make(robot, motions, plant=dataclasses.replace(plant, pushes=PushConfig()))
+    trainer = make(robot, motions, robots=dataclasses.replace(config, pushes=PushConfig()))
     run(trainer, 1)  # memories and latents are not empty when the next unroll begins
     end_soon(trainer)
     trainer.collect()

@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     run = trainer(robot, walking, skill, policy)
     with pytest.raises(InputError, match="another kind of run"):
-        run.load_state_dict({**run.state_dict(), "z": torch.zeros(2, 4)})
+        run.load_state_dict({**run.state_dict(), "carried.memory.skill.z": torch.zeros(2, 4)})
     env = walk_env(robot, 2, config=walking)
     config = VMPOTrainerConfig(learner=VMPOConfig(objectives=("speed",)))
     with pytest.raises(InputError, match="objectives"):

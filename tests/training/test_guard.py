@@ -19,7 +19,7 @@ from npmp.training.guard import Diverged, Guard
 NAN = math.nan
 
 
-class ToyPlant:
+class ToyRobots:
     lost = 0
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Toy:
     """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with them."""
 
     def __init__(self, *course: dict[str, Any] | Exception, robots: int = 10):
-        self.env: Any = SimpleNamespace(num_envs=robots, plant=ToyPlant())
+        self.env: Any = SimpleNamespace(num_envs=robots, robots=ToyRobots())
         self.course = list(course)
         self.iteration_count = self.env_steps = 0
         self.weights = {"policy.weight": torch.zeros(2), "model.weight": torch.zeros(2)}

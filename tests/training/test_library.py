@@ -14,6 +14,7 @@ from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule
 from npmp.nets import NetConfig
 from npmp.robots import Robot
+from npmp.tasks import Walk
 from npmp.training.imitation import ImitationSettings, train_module
 from npmp.training.reuse import ReuseSettings, train_policy
 from npmp.training.run import Caller
@@ -82,8 +83,10 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     train_module(motions, robot, tmp_path / "imitated", TINY)
     settings = ReuseSettings(num_envs=4, steps=128, evaluation_robots=2, evaluation_seconds=0.2, logger="none")
     module = tmp_path / "imitated" / "module"
-    one, other = (train_policy(module, robot, tmp_path / name, settings, seed=1) for name in ("one", "other"))
-    assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 1
+    one, other = (
+        train_policy(module, lambda: Walk(robot), tmp_path / name, settings, seed=1) for name in ("one", "other")
+    )
+    assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
 
 

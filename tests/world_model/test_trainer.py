@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet
     with pytest.raises(InputError, match="another kind of run"):
         make(robot, motions, n=6).load_state_dict(state)
     with pytest.raises(InputError, match="another kind of run"):
-        make(robot, motions).load_state_dict({k: v for k, v in state.items() if k != "first"})
+        make(robot, motions).load_state_dict({k: v for k, v in state.items() if k != "carried.first"})
 
 
 def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) -> None:
