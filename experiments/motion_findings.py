@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.motion_tables import COLUMNS, groups_of
-from mocap_data import Clip, read, rotations
+from mocap_data import read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
+from mocap_data.plausible import doubts
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
@@ -66,7 +67,7 @@ def inspect_recording(path: Path) -> Findings:
         )
     if "rate_hz" not in missing:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
-        doubtful += doubts_of(clip)
+        doubtful += doubts(clip)
     if doubtful:
         findings["doubts"] = doubtful
     names = (
@@ -83,9 +84,14 @@ def count_of_keypoints(path: Path) -> int:
     if path.suffix.lower() == ".npz":
         with np.load(path, allow_pickle=False) as archive:
             return int(archive["positions"].shape[1])
+    return numbers_in_a_row(path) // 3
+
+
+def numbers_in_a_row(path: Path) -> int:
+    """How many numbers the first row of a CSV holds."""
     with path.open("rb") as file:
         line = next((line for line in file if line.strip()), b"")
-    return (line.strip().removesuffix(b",").count(b",") + 1) // 3
+    return line.strip().removesuffix(b",").count(b",") + 1
 
 
 def quaternions_in(path: Path) -> int:
@@ -101,13 +107,6 @@ def quaternions_in(path: Path) -> int:
         return 0
     lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
     return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
-
-
-def doubts_of(clip: Clip) -> list[str]:
-    """What looks wrong about a recording: units, axis, rate."""
-    from mocap_data.plausible import doubts
-
-    return list(doubts(clip))
 
 
 def extent_of(positions: Any) -> dict[str, list[float]]:
@@ -211,9 +210,7 @@ def stand_in_names(path: Path, kind: str) -> list[str]:
     if kind == "mjlab":
         with np.load(path, allow_pickle=False) as archive:
             return [f"joint_{i}" for i in range(archive["joint_pos"].shape[1])]
-    with path.open("rb") as file:
-        line = next((line for line in file if line.strip()), b"")
-    return [f"joint_{i}" for i in range(line.strip().removesuffix(b",").count(b",") + 1 - 7)]
+    return [f"joint_{i}" for i in range(numbers_in_a_row(path) - 7)]
 
 
 def robots_with(motion: RobotMotion) -> list[str]:

@@ -4,7 +4,8 @@
 2. the root's path is smoothed
 3. limbs are solved anew on that path, standing feet heavily weighted (`foot_locking.put_feet`)
 4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
-5. flat feet are settled, all frames together (`trajectory_optimization.settle`): a slowed joint of the leg tilts its sole
+5. flat feet are settled, all frames together (`trajectory_optimization.settle`): a slowed joint of the leg tilts its
+   sole
 Shapes: T frames, M markers, J joints, F feet with K contact points each.
 """
 
