@@ -18,6 +18,9 @@ SHAPES = {"qpos": "(T, nq)", "qvel": "(T, nv)", "body_pos": "(T, nbody, 3)", "bo
 
 Bools = NDArray[np.bool_]
 
+# Of a weight that is not 0: beyond these, sums and shares of weights overflow or vanish in 32 bits.
+WEIGHTS = (1e-9, 1e9)
+
 # Quaternions further than this from length 1 are not rounding but a mistake upstream.
 _UNIT_TOLERANCE = 1e-6
 
@@ -46,7 +49,7 @@ class ReferenceMotion:
     weight: how often to sample it, per second of motion and relative to the others.
 
     Raises InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
-    of length 1, a rate that is not positive, or a weight that is negative.
+    of length 1, a rate that is not positive, or a weight that is negative or absurd.
     """
 
     name: str
@@ -107,8 +110,8 @@ class ReferenceMotion:
         if not math.isfinite(self.start_s):
             raise InputError(f"{where} start_s {self.start_s} is not finite")
         set_field(self, "weight", float(self.weight))
-        if not (math.isfinite(self.weight) and self.weight >= 0.0):
-            raise InputError(f"{where} weight {self.weight} must be finite and at least 0")
+        if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
+            raise InputError(f"{where} weight {self.weight} must be 0, or from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
         set_field(self, "quality", {str(key): float(value) for key, value in self.quality.items()})
 
     @property

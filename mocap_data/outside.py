@@ -34,9 +34,10 @@ def regular_file(path: str | Path, *, at_most: int | None = None) -> Path:
     path = Path(path)
     try:
         found = path.stat()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: {reason}") from error
+    except (FileNotFoundError, ValueError) as error:  # ValueError: a null character in the name
+        raise InputError(f"no file {str(path)!r}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {_first_line(error)}") from error
     if stat.S_ISDIR(found.st_mode):
         raise InputError(f"{path} is a folder; a file is expected")
     if not stat.S_ISREG(found.st_mode):

@@ -29,6 +29,7 @@ from mocap_data.readers.common import (
     MissingOptions,
     check_size,
     content,
+    rate_said,
     shown,
     world_clip,
 )
@@ -102,6 +103,8 @@ def read_c3d(
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
         raise MissingOptions(f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=", ("rate_hz",))
+    if rate_hz is None:
+        rate_said(path, rate)
     unit: float | str = header.units if scale is None else scale
     if scale is None and header.units.lower() not in UNITS:
         raise MissingOptions(

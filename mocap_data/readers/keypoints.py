@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
+from mocap_data.npz import load_npz
 from mocap_data.readers.common import (
     DOG_NAMES,
     DOG_PARENTS,
@@ -26,24 +23,9 @@ from mocap_data.readers.common import (
     not_text,
     parse_numbers,
     parse_rows,
-    shown,
+    rate_said,
     whole_rate,
     world_clip,
-)
-
-MAX_ARCHIVE_BYTES = 1 << 30  # of one array, unpacked: a small archive may claim to hold far more than there is memory
-
-# What numpy and zipfile raise for a file that is damaged or something else.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
 )
 
 
@@ -157,7 +139,7 @@ def _rate_of(path: Path, times: Array) -> float:
         frame = int(np.argmax(uneven))
         lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {step:g} s"
         raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
-    return whole_rate(float(times[-1] - times[0]) / len(steps), digits=5)
+    return rate_said(path, whole_rate(float(times[-1] - times[0]) / len(steps), digits=5))
 
 
 def _table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
@@ -219,18 +201,7 @@ def read_npz(
     value that is not finite.
     """
     path = Path(path)
-    data = content(path)  # at once, so that errors below are about the contents, not the disk
-    try:
-        archive = np.load(io.BytesIO(data), allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} holds a single array, expected an archive of positions, names, fps")
-        with archive:
-            refuse_bombs(path, archive)
-            arrays = {key: _array(path, archive, key) for key in ("positions", "names", "fps", "parents")}
-    except InputError:
-        raise
-    except _DAMAGED as error:
-        raise InputError(f"{path} cannot be read as a numpy archive; damaged, or none ({shown(repr(error))})") from None
+    arrays = load_npz(path, ("positions", "names", "fps", "parents"))
     positions = arrays["positions"]
     missing = [
         key
@@ -251,7 +222,7 @@ def read_npz(
     if rate_hz is None:
         if arrays["fps"].size != 1 or arrays["fps"].dtype.kind not in "fiu":
             raise InputError(f"{path}: fps must be one number")
-        rate_hz = float(arrays["fps"].reshape(()))
+        rate_hz = rate_said(path, float(arrays["fps"].reshape(())))
     parents = arrays["parents"]
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
         raise InputError(f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}")
@@ -268,25 +239,3 @@ def read_npz(
         source=source,
         licence=licence,
     )
-
-
-def refuse_bombs(path: Path, archive: Any) -> None:
-    """Refuse an archive whose entries unpack to more than MAX_ARCHIVE_BYTES, or whose headers claim that."""
-    for entry in archive.zip.infolist():
-        if entry.file_size > MAX_ARCHIVE_BYTES:
-            raise InputError(
-                f"{path}: {shown(entry.filename)} unpacks to {entry.file_size / 2**20:,.0f} MB, more than the "
-                f"{MAX_ARCHIVE_BYTES >> 20:,} MB that are read"
-            )
-
-
-def _array(path: Path, archive: Any, key: str) -> Any:
-    """An array of the archive, or None when it has none of that name."""
-    if key not in archive.files:
-        return None
-    try:
-        return archive[key]
-    except ValueError as error:
-        if "allow_pickle" in str(error):
-            raise InputError(f"{path}: {key} holds Python objects, which are never unpickled") from None
-        raise

@@ -182,13 +182,13 @@ def test_spoilt_files(path: Path, how: str, message: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
-    with pytest.raises(InputError, match=r"no motion file '.*absent.h5'"):
+    with pytest.raises(InputError, match=r"no file '.*absent.h5'"):
         read_motions(tmp_path / "absent.h5")
     with pytest.raises(InputError, match="is a folder"):
         read_motions(tmp_path)
     text = tmp_path / "text.h5"
     text.write_text("not HDF5")
-    with pytest.raises(InputError, match=r"text.h5 cannot be read as a motion file: not HDF5"):
+    with pytest.raises(InputError, match=r"text.h5 cannot be read: not HDF5, or damaged"):
         read_motions(text)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
