@@ -12,6 +12,7 @@ from scipy.interpolate import CubicSpline
 
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
+from mocap_data.outside import require_memory
 
 _CYCLE = -2
 
@@ -126,13 +127,18 @@ class Clip:
         """The clip at another rate, by cubic splines through the keypoints (linear below four frames).
 
         The first frame stays; frames run as far as the recording does, never beyond it.
-        Raises InputError for a rate that is not positive.
+
+        Raises: InputError for a rate that is not positive, or more frames than memory holds.
         """
         if not (math.isfinite(rate_hz) and rate_hz > 0.0):
             raise InputError(f"clip {self.name!r}: cannot resample to {rate_hz} Hz")
         if rate_hz == self.rate_hz:
             return self
         last = (self.num_frames - 1) / self.rate_hz  # [s]
+        # at the peak the new positions three times, and of the old the polynomials' four coefficients with their sources
+        values = 3 * len(self.names) * (3.0 * last * rate_hz + 8.0 * self.num_frames)
+        what = f"clip {self.name!r}: {self.duration_s:,.0f} s resampled from {self.rate_hz:g} to {rate_hz:g} Hz"
+        require_memory(8.0 * values, what)
         old = np.arange(self.num_frames) / self.rate_hz
         # 1e-9: a last frame that coincides up to rounding is kept
         new = np.minimum(np.arange(math.floor(last * rate_hz + 1e-9) + 1) / rate_hz, last)

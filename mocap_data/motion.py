@@ -99,7 +99,8 @@ class ReferenceMotion:
                 "a free root makes them 7 + joints and 6 + joints"
             )
         for key, quaternions in {"root": self.qpos[:, None, 3:7], "body_quat": self.body_quat}.items():
-            off = np.abs(np.linalg.norm(quaternions, axis=-1) - 1.0).max(axis=1)
+            with np.errstate(over="ignore"):
+                off = np.abs(np.linalg.norm(quaternions, axis=-1) - 1.0).max(axis=1)
             if off.max(initial=0.0) > _UNIT_TOLERANCE:
                 frame = int(np.argmax(off > _UNIT_TOLERANCE))
                 raise InputError(f"{where} {key} quaternion is not of length 1 at frame {frame}")

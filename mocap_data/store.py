@@ -231,8 +231,7 @@ def read_motions(
         an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory holds, or contents that
         `ReferenceMotion` refuses.
     """
-    with _open(path) as (file, about):
-        head = _header(path, about)
+    with _open(path) as (file, version, head):
         _require_robot(path, head, robot, model_sha256, joint_names, body_names)
         present = members(file)
         names = present if clips is None else list(clips)
@@ -242,7 +241,7 @@ def read_motions(
         stored = []
         for name in names:
             try:
-                stored.append(_stored(path, file, about["version"], name))
+                stored.append(_stored(path, file, version, name))
             except InputError as error:
                 refuse(error)
         needed = sum(clip.num_bytes for clip in stored)
@@ -264,8 +263,8 @@ def summarize_motions(path: str | os.PathLike[str]) -> tuple[MotionSummary, ...]
 
     Raises: InputError as `read_motions` does.
     """
-    with _open(path) as (file, about):
-        clips = [_stored(path, file, about["version"], name) for name in members(file)]
+    with _open(path) as (file, version, _):
+        clips = [_stored(path, file, version, name) for name in members(file)]
         return tuple(
             MotionSummary(
                 name=clip.name,
@@ -292,20 +291,20 @@ class _Stored:
 
 
 @contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, Any]]]:
-    """The file, open for reading, and its attributes, after its schema and version are known to be ours."""
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[str, Any]]]:
+    """The file, open for reading, its version, and the fields of a MotionSet that its attributes hold."""
     with open_hdf5(Path(path)) as file:
         about = attributes(file)
         schema = about.get("schema")
         if not isinstance(schema, str) or schema != SCHEMA:
             found = "none" if schema is None else repr(schema)
             raise InputError(f"{path} is HDF5 but no motion file: schema {found}, expected {SCHEMA!r}")
-        version = about["version"] = _attribute(path, about, "version", int)
+        version = _attribute(path, about, "version", int)
         if version > VERSION:
             raise InputError(f"{path}: version {version} is newer than this reader ({VERSION}); update npmp")
         if version < 1:
             raise InputError(f"{path}: version {version} does not exist; there are: 1 to {VERSION}")
-        yield file, about
+        yield file, version, _header(path, about)
 
 
 _WANTED = {tuple: "a list of texts", str: "a text", int: "an integer", float: "a number"}

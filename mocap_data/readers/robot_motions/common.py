@@ -122,7 +122,8 @@ def unique(names: Sequence[str], what: str) -> tuple[str, ...]:
 
 def unit(quaternions: Array, what: str) -> Array:
     """Quaternions (T, B, 4) scaled to length 1. Raises InputError, with the frame, for what is no rotation."""
-    length = np.linalg.norm(quaternions, axis=-1)
+    with np.errstate(over="ignore"):
+        length = np.linalg.norm(quaternions, axis=-1)
     off = np.abs(length - 1.0).max(axis=1, initial=0.0)
     if off.max(initial=0.0) > _UNIT_TOLERANCE:
         frame = int(np.argmax(off > _UNIT_TOLERANCE))
