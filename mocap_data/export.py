@@ -35,7 +35,7 @@ def write_mjlab_npz(
     body_velocity: linear velocities of the bodies' origins [m/s] and angular velocities [rad/s], (T, B, 3) each, world
         axes, e.g. from the robot's kinematics; by default differences of the body poses, the root's from qvel.
 
-    Raises InputError when the names do not fit the arrays, OSError when the folder cannot be written.
+    Raises: InputError when the names do not fit the arrays, OSError when the folder cannot be written.
     """
     check_names(motion, joint_names, body_names)
     if body_velocity is None:
@@ -77,7 +77,7 @@ def write_unitree_csv(
     A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x,
     y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
 
-    Raises InputError when the names do not fit the motion, or the path ends otherwise than in .csv.
+    Raises: InputError when the names do not fit the motion, or the path ends otherwise than in .csv.
     """
     path = Path(path)
     if path.suffix.lower() != ".csv":

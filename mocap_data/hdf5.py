@@ -112,7 +112,7 @@ def array_bytes(array: Any, what: str) -> int:
     Raises: InputError for what is no array of numbers, lies in another file, or declares more than it has.
     """
     if not isinstance(array, h5py.Dataset):
-        raise InputError(f"{what} is missing")
+        raise InputError(f"{what} is no array")
     kind = array.dtype
     if kind.kind not in "fiub" or kind.itemsize > 8 or array.shape is None:
         raise InputError(f"{what} is of type {kind}, expected an array of numbers")

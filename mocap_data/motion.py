@@ -48,7 +48,7 @@ class ReferenceMotion:
     split: "train", "validation", or "" when there is no such split.
     weight: how often to sample it, per second of motion and relative to the others.
 
-    Raises InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
+    Raises: InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not
     of length 1, a rate that is not positive, or a weight that is negative or absurd.
     """
 
@@ -128,7 +128,7 @@ class ReferenceMotion:
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
-        Raises InputError unless 0 <= start < stop <= T.
+        Raises: InputError unless 0 <= start < stop <= T.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -150,7 +150,10 @@ class ReferenceMotion:
 
 
 def _read_only_bools(values: Any, what: str) -> Bools:
-    """`values` as a read-only (T, F) array of truth values. Raises InputError for anything but those, 0 and 1."""
+    """`values` as a read-only (T, F) array of truth values.
+
+    Raises: InputError for anything but those, 0 and 1.
+    """
     array = np.asarray(values)
     if array.ndim != 2:
         raise InputError(f"{what} has shape {array.shape}, expected (T, F)")

@@ -23,7 +23,7 @@ MAX_NESTING = 64  # levels of lists and mappings; nothing of ours has ten
 MEMORY_SHARE = 0.8  # of the memory that is free, that one step may ask for
 
 
-def regular_file(path: str | Path, *, at_most: int | None = None) -> Path:
+def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) -> Path:
     """The path of a regular file, followed through links.
 
     Args:

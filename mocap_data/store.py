@@ -60,7 +60,7 @@ class MotionSet:
     motions: with unique names.
     provenance: how the motions were made, e.g. versions and options.
 
-    Raises InputError when a motion's arrays do not fit the names, or two motions share a name.
+    Raises: InputError when a motion's arrays do not fit the names, or two motions share a name.
     """
 
     robot: str
@@ -91,7 +91,10 @@ class MotionSet:
         return tuple(motion.name for motion in self.motions)
 
     def __getitem__(self, name: str) -> ReferenceMotion:
-        """The motion called `name`. Raises InputError naming those there are."""
+        """The motion called `name`.
+
+        Raises: InputError naming those there are.
+        """
         for motion in self.motions:
             if motion.name == name:
                 return motion
@@ -100,7 +103,7 @@ class MotionSet:
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
         """The set with only the motions `names`, in that order, or those of one `split`, or both; None takes all.
 
-        Raises InputError for an unknown name or split, and when no motion is left.
+        Raises: InputError for an unknown name or split, and when no motion is left.
         """
         chosen = self.motions if names is None else tuple(self[name] for name in names)
         if split is not None:
@@ -147,7 +150,7 @@ class MotionSummary:
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
-    Raises InputError for a set without motions or a quality figure named like a fixed attribute, OSError
+    Raises: InputError for a set without motions or a quality figure named like a fixed attribute, OSError
     when the folder cannot be written.
     """
     if not motion_set.motions:
@@ -328,7 +331,10 @@ def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> An
 
 
 def _text(value: Any) -> str:
-    """A text as h5py returns it (str, or bytes for fixed-length ones). Raises TypeError or ValueError for none."""
+    """A text as h5py returns it (str, or bytes for fixed-length ones).
+
+    Raises: TypeError or ValueError for none.
+    """
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
@@ -410,7 +416,7 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
 def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     """A clip with its arrays read."""
     where = f"{path}, clip {clip.name!r}"
-    arrays = {key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()}
+    arrays: dict[str, Any] = {key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()}
     figures = {key: _values(array, f"{where}: {key}") for key, array in clip.figures.items()}
     return ReferenceMotion(name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays)
 

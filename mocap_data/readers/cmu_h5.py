@@ -139,7 +139,7 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
     """The clips of a file, sorted by name, from their attributes alone; groups that are no clips are left out.
 
-    Raises InputError for what is no such file.
+    Raises: InputError for what is no such file.
     """
     with open_hdf5(Path(path)) as file:
         found = []
@@ -165,7 +165,7 @@ def read_cmu_h5(
 
     clip: its name in the file; may be left out where the file has one. name: of the result, by default the clip's.
 
-    Raises InputError naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
+    Raises: InputError naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
     shape, values that are not finite; MissingOptions where clip= is needed.
     """
     with open_hdf5(Path(path)) as file:
@@ -180,7 +180,10 @@ def read_cmu_h5_all(
     source: str | None = None,
     licence: str = "unknown",
 ) -> Iterator[Clip]:
-    """The keypoints of every clip, or of those named, one at a time: memory holds one. Raises as `read_cmu_h5` does."""
+    """The keypoints of every clip, or of those named, one at a time: memory holds one.
+
+    Raises: as `read_cmu_h5` does.
+    """
     with open_hdf5(Path(path)) as file:
         for name in sorted(members(file)) if clips is None else clips:
             yield _clip(path, file, _chosen(path, file, name), None, source, licence)
@@ -193,7 +196,10 @@ def read_cmu_h5_motion(
     source: str | None = None,
     licence: str = "unknown",
 ) -> HumanoidMotion:
-    """One clip at joint level, for a map of joint angles. Raises as `read_cmu_h5` does."""
+    """One clip at joint level, for a map of joint angles.
+
+    Raises: as `read_cmu_h5` does.
+    """
     with open_hdf5(Path(path)) as file:
         chosen = _chosen(path, file, clip)
         header = _header(path, file, chosen)
@@ -260,7 +266,10 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
-    """Frames and rate from a clip's attributes. Raises InputError for a group that is no clip."""
+    """Frames and rate from a clip's attributes.
+
+    Raises: InputError for a group that is no clip.
+    """
     where = f"{path}, clip {name!r}"
     with reading(where):  # list_cmu_h5 passes over a damaged one
         group = member(file, name)
@@ -280,11 +289,13 @@ def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
 def _array(path: Any, file: h5py.File, header: CmuClip, key: str, rows: int | None) -> Array:
     """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is taken as that.
 
-    Raises InputError for an array that is missing, damaged, or of another shape.
+    Raises: InputError for an array that is missing, damaged, or of another shape.
     """
     walker = _walker(member(file, header.name))
     where = f"{path}, clip {header.name!r}:"
     data = None if walker is None else member(walker, key)
+    if data is None:
+        raise InputError(f"{where} array {key!r} is missing")
     array_bytes(data, f"{where} array {key!r}")
     frames = header.num_frames
     for shape, turn in (((rows, frames), True), ((frames, rows), False)):

@@ -93,7 +93,7 @@ _SHORT_UNITS = ("m", "dm", "cm", "mm", "in", "ft")
 def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     """`scale` as a number: of metres per unit of the file, or the name of that unit ("cm").
 
-    Raises InputError for an unknown name, or a number that is not positive and finite.
+    Raises: InputError for an unknown name, or a number that is not positive and finite.
     """
     if isinstance(scale, str):
         text = scale.strip()
@@ -137,7 +137,7 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
         recording is not touched. "-x", "-y", "-z": that axis points down.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
-    Raises InputError for another axis or scale.
+    Raises: InputError for another axis or scale.
     """
     axes, signs = upward(up)
     metres = metres_per_unit(scale, path)
@@ -159,7 +159,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
-    Raises InputError, naming the file, for what `to_world` and `Clip` refuse.
+    Raises: InputError, naming the file, for what `to_world` and `Clip` refuse.
     """
     if len(names) != positions.shape[1]:
         raise InputError(f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names")
@@ -294,7 +294,7 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
 
     line_numbers: of each row in the file, for errors.
 
-    Raises InputError naming the line of a word that is no number, or no finite one.
+    Raises: InputError naming the line of a word that is no number, or no finite one.
     """
     try:
         values = np.array(rows, dtype=np.float64)

@@ -39,7 +39,7 @@ def read_laikago(
 
     joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) is the one with this layout.
 
-    Raises InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
+    Raises: InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
     is no finite number.
     """
     path = Path(path)
@@ -78,7 +78,10 @@ def read_laikago(
 
 
 def frames_of(path: Path, frames: Any) -> Any:
-    """Frames as an array (T, 19). Raises InputError, with the frame, for another length or what is no finite number."""
+    """Frames as an array (T, 19).
+
+    Raises: InputError, with the frame, for another length or what is no finite number.
+    """
     if not isinstance(frames, list) or not frames:
         raise InputError(f"{path}: Frames must be a list of frames, at least one")
     for i, frame in enumerate(frames):
