@@ -89,8 +89,8 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
         return inspect_robot_motion(path, kind or str(of))
     if suffix == ".csv" and robot_motions.ambiguous(path):
         raise InputError(
-            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit quaternion); "
-            f"say kind={RECORDING} or kind=unitree_csv"
+            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit "
+            f"quaternion); say kind={RECORDING} or kind=unitree_csv"
         )
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)

@@ -138,7 +138,8 @@ def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
         return [Recording(path, first, last) for path in sources(place)]
     if Path(place).expanduser().exists():
         raise InputError(
-            f"{text!r}: {stretch!r} is no stretch of frames; FILE@START:STOP takes whole numbers from 0, e.g. {place}@100:700"
+            f"{text!r}: {stretch!r} is no stretch of frames; FILE@START:STOP takes whole numbers from 0, "
+            f"e.g. {place}@100:700"
         )
     return [Recording(path, start, stop) for path in sources(source)]
 

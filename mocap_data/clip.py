@@ -138,7 +138,7 @@ class Clip:
         if rate_hz == self.rate_hz:
             return self
         last = (self.num_frames - 1) / self.rate_hz  # [s]
-        # at the peak the new positions three times, and of the old the polynomials' four coefficients with their sources
+        # at the peak the new positions three times, and of the old the polynomials' coefficients with their sources
         values = 3 * len(self.names) * (3.0 * last * rate_hz + 8.0 * self.num_frames)
         what = f"clip {self.name!r}: {self.duration_s:,.0f} s resampled from {self.rate_hz:g} to {rate_hz:g} Hz"
         require_memory(8.0 * values, what)

@@ -105,7 +105,7 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
 
 
 def array_bytes(array: Any, what: str) -> int:
-    """The memory that `read_array` takes for an array, after a look at its type and its sizes, before reading any of it.
+    """The memory that `read_array` takes for an array, after a look at its type and its sizes; nothing is read.
 
     what: how to call it in an error.
 
@@ -124,8 +124,8 @@ def array_bytes(array: Any, what: str) -> int:
     there = Path(array.file.filename).stat().st_size
     if stored > there or declared > MAX_RATIO * stored or chunk > declared + SPARE_BYTES:
         raise InputError(
-            f"{what} declares {array.shape}, {declared:,} bytes in chunks of {chunk:,}, but has {stored:,} in a file of "
-            f"{there:,}; damaged"
+            f"{what} declares {array.shape}, {declared:,} bytes in chunks of {chunk:,}, but has {stored:,} "
+            f"in a file of {there:,}; damaged"
         )
     return math.prod(array.shape) * 8 + chunk
 

@@ -1,7 +1,7 @@
 """Reading what comes from outside: one budget of size and memory, and one place where errors become one line.
 
-Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or a device would block or
-never end), only up to a size, and what libraries raise while they read becomes an `InputError` that names the file.
+Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or a device would block
+or never end), only up to a size, and what libraries raise while they read becomes an `InputError` that names the file.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def parse_json(text: str, name: str) -> Any:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Around what a library does with a file from outside: whatever it raises becomes an InputError that names the file.
+    """Around what a library does with a file from outside: what it raises becomes an InputError that names the file.
 
     InputErrors pass through as they are, and so do interrupts and errors that are no Exceptions.
     """
@@ -109,7 +109,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take, by the system's word; a generous guess where it says nothing."""
+    """Bytes of memory that this process may still take, by the system's word; a guess where it says nothing."""
     free = _meminfo()
     with suppress(OSError, ValueError):  # no such cgroup, or "max": no limit
         limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")

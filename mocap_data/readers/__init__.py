@@ -48,7 +48,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     `options_of` lists those of a file; each format's own are documented with its reader.
 
     Raises: InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated,
-    garbled or not finite; MissingOptions where an option would help. Raises OSError for a file that may not be read.
+    garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
     """
     file, reader = _checked(path, options)
     try:

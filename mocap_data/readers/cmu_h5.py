@@ -246,8 +246,10 @@ def _walker(group: Any) -> h5py.Group | None:
 
 
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
-    """The clip to read. Raises InputError for one that there is not, MissingOptions where several are to choose
-    from."""
+    """The clip to read.
+
+    Raises: InputError for one that there is not, MissingOptions where several are to choose from.
+    """
     if clip is not None:
         names = sorted(members(file))
         if str(clip) in names:

@@ -21,8 +21,8 @@ MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000  # joints of a hierarchy, bones, markers
 MAX_COORDINATES = 100_000_000  # frames x keypoints x 3: 0.8 GB
 BYTES_PER_KEYPOINT = 160  # and frame, at the peak of forward kinematics: positions, rotations and angles, twice
-# Frames per second that a file may say: from what poses of slow video have to what the fastest cameras do. A rate beyond
-# is a time in another unit, and a motion of seconds would become hours.
+# Frames per second that a file may say: from what poses of slow video have to what the fastest cameras do. A rate
+# beyond is a time in another unit, and a motion of seconds would become hours.
 RATES_HZ = (5.0, 10_000.0)
 
 # The dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore paws, "Foot_end" the hind paws.
@@ -120,9 +120,11 @@ UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 
 def upward(up: str) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
-    """The file's axes that become X, Y and Z, and the signs they are taken with. Raises InputError for no axis.
+    """The file's axes that become X, Y and Z, and the signs they are taken with.
 
     With a downward axis, "-y", the recording is turned half round about the X axis of the result.
+
+    Raises: InputError for no axis.
     """
     name = str(up).strip().lower()
     if name not in UP_AXES:
@@ -196,8 +198,8 @@ def check_size(path: Any, frames: int, keypoints: int) -> None:
         raise InputError(f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read")
     if 3 * frames * keypoints > MAX_COORDINATES:
         raise InputError(
-            f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates that "
-            "are read; cut it into parts"
+            f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates "
+            "that are read; cut it into parts"
         )
     require_memory(BYTES_PER_KEYPOINT * frames * keypoints, f"{path}: {frames:,} frames of {keypoints:,} keypoints")
 
@@ -212,7 +214,7 @@ def rate_said(path: Any, rate_hz: float) -> float:
     lasts = f", a frame of {1.0 / rate_hz:g} s," if rate_hz > 0.0 else ""
     unit = " (a time in milliseconds?)" if RATES_HZ[0] <= 1000.0 * rate_hz <= RATES_HZ[1] else ""
     expected = f"expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}"
-    raise InputError(f"{path}: a rate of {rate_hz:g} frames/s{lasts} is not possible; {expected}{unit}")
+    raise InputError(f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; {expected}{unit}")
 
 
 def not_text(path: Any, data: bytes) -> str | None:

@@ -207,8 +207,8 @@ def _frames(path: Path, document: Any) -> Array:
             raise InputError(f"{path}: frame {i} has an entry that is no number")
     if size == _ROBOT_NUMBERS or "FrameDuration" in document:
         raise InputError(
-            f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to retarget; "
-            "npmp inspect shows it"
+            f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to "
+            "retarget; npmp inspect shows it"
         )
     if size < 8:
         raise InputError(
@@ -237,8 +237,8 @@ def _normalized(path: Path, frames: Array, joints: Sequence[Joint]) -> Array:
             if wrong.any():
                 i = int(np.argmax(wrong))
                 raise InputError(
-                    f"{path}: frame {i}: the quaternion of {joint.name!r} has length {lengths[i]:.3g}, expected 1; another "
-                    "character?"
+                    f"{path}: frame {i}: the quaternion of {joint.name!r} has length {lengths[i]:.3g}, expected 1; "
+                    "another character?"
                 )
             frames[:, column : column + 4] /= lengths[:, None]
         column += size
@@ -268,8 +268,8 @@ def _character(path: Path, numbers: int) -> Path:
         if file.is_file() and file != path:
             return file
     raise MissingOptions(
-        f"{path} has {numbers} numbers in a frame, only the humanoid's {size_of(HUMANOID)} need no character file; looked for "
-        f"{' or '.join(file.name for file in wanted)} in its folder; give character=",
+        f"{path} has {numbers} numbers in a frame, only the humanoid's {size_of(HUMANOID)} need no character file; "
+        f"looked for {' or '.join(file.name for file in wanted)} in its folder; give character=",
         ("character",),
     )
 

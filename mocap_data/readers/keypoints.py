@@ -54,18 +54,7 @@ def read_csv(
     finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    data = content(path).removeprefix(b"\xef\xbb\xbf")
-    header = _names_row(path, data)
-    if header is None:
-        said, times, values = None, None, _table(path, data)
-    else:
-        said, first, rest, skipped = header
-        table = _table(path, rest, first_line=skipped + 1)
-        width = 3 * len(said) + (first is not None)
-        if table.shape[1] != width:
-            raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
-        times = table[:, 0] if first == "time" else None
-        values = table[:, 1:] if first is not None else table
+    said, times, values = _named_table(path, content(path).removeprefix(b"\xef\xbb\xbf"))
     columns = values.shape[1]
     if columns % 3:
         raise InputError(f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint")
@@ -98,6 +87,20 @@ def read_csv(
         source=source,
         licence=licence,
     )
+
+
+def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
+    """The keypoints' names, the times (T,) [s] (both None where the file has none), and the coordinates (T, 3 M)."""
+    header = _names_row(path, data)
+    if header is None:
+        return None, None, _table(path, data)
+    said, first, rest, skipped = header
+    table = _table(path, rest, first_line=skipped + 1)
+    width = 3 * len(said) + (first is not None)
+    if table.shape[1] != width:
+        raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
+    times = table[:, 0] if first == "time" else None
+    return said, times, table[:, 1:] if first is not None else table
 
 
 _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IGNORECASE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 import mocap_data
-from mocap_data import outside
+from mocap_data import outside, store
 from mocap_data.errors import InputError
-from mocap_data.readers import is_recording, options_of, read_all
+from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
+from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.store import MotionSet, write_motions
 
 BVH = """HIERARCHY
@@ -538,3 +541,49 @@ def test_a_bad_scale_names_the_file_once(bvh: Path) -> None:
     with pytest.raises(InputError) as error:
         mocap_data.read(bvh, scale=0.0)
     assert str(error.value).count(str(bvh)) == 1
+
+
+@pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))
+def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
+    """Opening a FIFO would wait for ever, reading /dev/zero never end."""
+    fifo, device = tmp_path / f"fifo{suffix}", tmp_path / f"device{suffix}"
+    os.mkfifo(fifo)
+    device.symlink_to("/dev/zero")
+    for path in (fifo, device):
+        for how in (mocap_data.read, read_all, read_robot_motion, store.read_motions, read_asf):
+            with pytest.raises(InputError):
+                how(path)
+        assert not is_recording(path) and kind_of(path) is None
+
+
+def test_special_files_beside_a_motion(tmp_path: Path) -> None:
+    (tmp_path / "1_1.amc").write_text("1\nroot 0\n")
+    (tmp_path / "a.json").write_text('{"Frames": [[0.1, 0, 0, 0, 1, 0, 0, 0, 0]]}')
+    os.mkfifo(tmp_path / "1.asf")
+    os.mkfifo(tmp_path / "a.txt")
+    for options in ({}, {"asf": tmp_path / "1.asf"}):
+        with pytest.raises(InputError):
+            mocap_data.read(tmp_path / "1_1.amc", **options)
+    for options in ({}, {"character": tmp_path / "a.txt"}):
+        with pytest.raises(InputError):
+            mocap_data.read(tmp_path / "a.json", **options)
+
+
+@pytest.mark.parametrize("header", ["(" * 4000, "-" * 9000 + "1", "[" * 5000, "{'a':" * 1500])
+def test_npz_headers_nested_deep(tmp_path: Path, header: str) -> None:
+    npy = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for key in ("positions", "names", "fps"):
+            archive.writestr(f"{key}.npy", npy)
+    with pytest.raises(InputError, match=r"a\.npz: ") as error:
+        mocap_data.read(tmp_path / "a.npz")
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "message"), [("16.6667", r"0\.06 frames/s.*in milliseconds"), ("1e-5", r"1e\+05 frames/s")]
+)
+def test_a_frame_time_in_another_unit(bvh: Path, time: str, message: str) -> None:
+    bvh.write_text(bvh.read_text().replace("0.0166667", time))
+    with pytest.raises(InputError, match=rf"line \d+: a rate of {message}"):
+        mocap_data.read(bvh)

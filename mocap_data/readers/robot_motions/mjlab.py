@@ -58,6 +58,41 @@ def read_mjlab(
     are not finite, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
+    arrays = _checked(path)
+    found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
+    joints = arrays["joint_pos"].shape[1]
+    names, of_robot = names_of_joints(path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot)
+    if found["body_names"] is not None and body_names is not None and tuple(body_names) != found["body_names"]:
+        raise InputError(f"{path} has body names of its own, others than body_names=")
+    body_names = found["body_names"] if body_names is None else tuple(body_names)
+    values = {key: arrays[key].astype(np.float64) for key in KEYS}
+    try:
+        motion = RobotMotion(
+            name=path.stem if name is None else name,
+            qpos=np.concatenate([values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]], axis=1),
+            rate_hz=rate_said(path, float(arrays["fps"].reshape(()))),
+            joint_names=names,
+            robot=of_robot,
+            body_names=body_names,
+            body_pos=values["body_pos_w"],
+            body_quat=values["body_quat_w"],
+            qvel=None,
+            source=path.name if source is None else source,
+            licence=licence,
+            conventions={
+                "root": "the first body",
+                "quaternions": "w, x, y, z in the file",
+                "velocities": "of body origins, world axes in the file",
+                "joint order": "named in the file" if found["joint_names"] is not None else "by the options given",
+            },
+        )
+        return with_velocity(motion, values)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """The archive's arrays, of the right types and of shapes that fit each other; None for names that it lacks."""
     arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS))
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
@@ -81,35 +116,7 @@ def read_mjlab(
     fps = arrays["fps"]
     if fps.size != 1 or fps.dtype.kind not in "fiu":
         raise InputError(f"{path}: fps must be one number")
-    found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
-    names, of_robot = names_of_joints(path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot)
-    if found["body_names"] is not None and body_names is not None and tuple(body_names) != found["body_names"]:
-        raise InputError(f"{path} has body names of its own, others than body_names=")
-    body_names = found["body_names"] if body_names is None else tuple(body_names)
-    values = {key: arrays[key].astype(np.float64) for key in KEYS}
-    try:
-        motion = RobotMotion(
-            name=path.stem if name is None else name,
-            qpos=np.concatenate([values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]], axis=1),
-            rate_hz=rate_said(path, float(fps.reshape(()))),
-            joint_names=names,
-            robot=of_robot,
-            body_names=body_names,
-            body_pos=values["body_pos_w"],
-            body_quat=values["body_quat_w"],
-            qvel=None,
-            source=path.name if source is None else source,
-            licence=licence,
-            conventions={
-                "root": "the first body",
-                "quaternions": "w, x, y, z in the file",
-                "velocities": "of body origins, world axes in the file",
-                "joint order": "named in the file" if found["joint_names"] is not None else "by the options given",
-            },
-        )
-        return with_velocity(motion, values)
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    return arrays
 
 
 def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
