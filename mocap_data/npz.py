@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ def _array(stream: IO[bytes], size: int, what: str) -> np.ndarray:
 def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, open for reading; what is raised inside the block becomes an InputError that names the file."""
     regular_file(path, at_most=MAX_ARCHIVE_BYTES)
-    with path.open("rb") as file, reading(path):
+    with path.open("rb") as file, reading(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of headers that Python 2 wrote
         if file.read(6) == b"\x93NUMPY":
             raise InputError(f"{path} holds a single array, expected an archive of several (npz)")
         try:

@@ -139,6 +139,20 @@ def archive(*, packed: bool = False, **arrays: object) -> bytes:
     return stream.getvalue()
 
 
+def npy(values: object) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values)
+    return stream.getvalue()
+
+
+def read_packed(path: Path) -> object:
+    """Read an archive of which the positions are the bytes of a file."""
+    with zipfile.ZipFile(path.with_suffix(".npz"), "w") as packed:
+        for key, values in keypoints().items():
+            packed.writestr(f"{key}.npy", path.read_bytes() if key == "positions" else npy(values))
+    return read(path.with_suffix(".npz"))
+
+
 def keypoints() -> dict[str, object]:
     return {"positions": np.ones((4, 2, 3)), "names": np.array(["a", "b"]), "fps": 60.0, "parents": np.array([-1, 0])}
 
@@ -229,6 +243,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "dog_txt": lambda: Sample(read, "a.txt", b",\t".join(b"%d.5" % i for i in range(81)) + b",\n"),
     "npz": lambda: Sample(read, "a.npz", archive(**keypoints())),
     "packed_npz": lambda: Sample(read, "a.npz", archive(packed=True, **keypoints())),
+    "npz_inside": lambda: Sample(read_packed, "p.npy", npy(np.ones((4, 2, 3)))),  # the archive's checksums stay right
     "deepmimic": lambda: Sample(
         read, "k_a.txt", json.dumps(CYCLE).encode(), {"k_character.txt": json.dumps(CHARACTER).encode()}
     ),
@@ -403,10 +418,8 @@ def test_a_declared_shape_allocates_nothing(tmp_path: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for key, values in keypoints().items():
-            one = io.BytesIO()
-            np.save(one, values)
-            claim = one.getvalue().replace(b"(4, 2, 3), }" + b" " * 11, b"(999999999999, 2, 3), }")
-            packed.writestr(f"{key}.npy", one.getvalue() if key != "positions" else claim)
+            claim = npy(values).replace(b"(4, 2, 3), }" + b" " * 11, b"(999999999999, 2, 3), }")
+            packed.writestr(f"{key}.npy", claim)
     said = outcome(tmp_path, Sample(read, "a.npz", b""), stream.getvalue())
     assert "positions declares (999999999999, 2, 3) of float64, but 192 bytes follow" in said
 

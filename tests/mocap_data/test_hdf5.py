@@ -123,6 +123,7 @@ def test_attributes_of_strangers_are_left_alone(path: Path) -> None:
         walk.attrs["reference"] = file["trot"].ref
         walk.attrs["opaque"] = np.void(b"\x01\x02")
         walk.attrs["complex"] = 1.0 + 2.0j
+        walk.attrs["long"] = np.longdouble(1.5)
         walk.attrs["compound"] = np.zeros(2, [("a", float), ("b", int)])
         walk.attrs["empty"] = h5py.Empty("f")
         walk.attrs["list"] = [1.0, 2.0]
