@@ -97,7 +97,7 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
             continue
         opened = h5py.h5a.open(group.id, key.encode())
         kind = opened.get_type()
-        number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.get_size() <= 8
+        number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
         plain = number or isinstance(kind, h5py.h5t.TypeStringID)
         empty = opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
         if plain and not empty and math.prod(opened.shape) <= MAX_ENTRIES:
