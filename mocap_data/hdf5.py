@@ -122,7 +122,7 @@ def array_bytes(array: Any, what: str) -> int:
     declared = math.prod(array.shape) * kind.itemsize
     chunk = math.prod(array.chunks or ()) * kind.itemsize
     stored = array.id.get_storage_size()
-    there = Path(array.file.filename).stat().st_size
+    there = h5py.h5i.get_file_id(array.id).get_filesize()
     if stored > there or declared > MAX_RATIO * stored or chunk > declared + SPARE_BYTES:
         raise InputError(
             f"{what} declares {array.shape}, {declared:,} bytes in chunks of {chunk:,}, but has {stored:,} "
