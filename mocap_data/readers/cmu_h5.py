@@ -251,9 +251,9 @@ def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
     Raises: InputError for one that there is not, MissingOptions where several are to choose from.
     """
     if clip is not None:
-        names = sorted(members(file))
-        if str(clip) in names:
+        if member(file, str(clip)) is not None:
             return str(clip)
+        names = sorted(members(file))
         raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {_listed(names)}")
     names = sorted(members(file))
     if len(names) == 1:
