@@ -7,13 +7,13 @@ refuse it for, and the exit code is 2.
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from omegaconf import DictConfig
 from rich.console import Group
@@ -36,9 +36,12 @@ from experiments.motion_findings import (
     splits_of,
     totals,
 )
+from mocap_data import hdf5
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from mocap_data.hdf5 import member, members, open_hdf5
 from mocap_data.motion import ReferenceMotion
+from mocap_data.outside import MAX_JSON_BYTES, parse_json, reading, regular_file
 from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
 
@@ -68,7 +71,7 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
 
     kind: one of KINDS, for a file that could be several things; None: told by its name and contents.
 
-    Raises InputError for what does not exist, is of no known kind or cannot be read at all.
+    Raises: InputError for what does not exist, is of no known kind or cannot be read at all.
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
@@ -76,6 +79,7 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
         raise unknown("kind of file", kind, KINDS)
     if path.is_dir():
         return inspect_folder(path)
+    regular_file(path)
     suffix = path.suffix.lower()
     if kind == RECORDING:
         return inspect_recording(path)
@@ -85,8 +89,8 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
         return inspect_robot_motion(path, kind or str(of))
     if suffix == ".csv" and robot_motions.ambiguous(path):
         raise InputError(
-            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit quaternion); "
-            f"say kind={RECORDING} or kind=unitree_csv"
+            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit "
+            f"quaternion); say kind={RECORDING} or kind=unitree_csv"
         )
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)
@@ -102,7 +106,10 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
 
 
 def inspect_folder(path: Path) -> Findings:
-    """A folder that this project wrote, or one of recordings and robots' motions. Raises InputError for any other."""
+    """A folder that this project wrote, or one of recordings and robots' motions.
+
+    Raises: InputError for any other.
+    """
     if (path / "export.json").is_file() and (found := inspect_description(path / "export.json")):
         return {**found, "path": str(path)}
     for marker, describe in FOLDERS.items():
@@ -132,42 +139,19 @@ def inspect_folder(path: Path) -> Findings:
 
 def inspect_hdf5(path: Path) -> Findings:
     """A dataset of reference motions, or the rollouts of an evaluation."""
-    import h5py
-
-    try:
-        file = h5py.File(path, "r")
-    except PermissionError:
-        raise
-    except OSError as error:
-        reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
-        raise InputError(f"{path}: {reason}") from None
-    with file:
+    with open_hdf5(path) as file:
         root = attributes(file)
-        entries = [(name, child(file, name)) for name in file]
+        names = members(file)
         if root.get("schema") == SCHEMA:
-            findings: Findings = {"path": str(path), "kind": MOTIONS}
-            findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
-            findings["provenance"] = provenance(root.get("provenance", "{}"))
-            clips = [clip_header(name, entry) for name, entry in entries if isinstance(entry, h5py.Group)]
-            findings["in all"] = totals(clips)
-            if any(clip.get("split") for clip in clips):
-                findings["splits"] = splits_of(clips)
-            problems, originals = motion_problems(path, [name for name, _ in entries], root.get("robot"))
-            if len(originals) > 1:
-                findings["medians"] = medians_of(originals, clips)
-            findings["clips"] = clips
-            return with_problems(findings, problems)
+            return inspect_motions(path, root, [clip_header(name, child(file, name)) for name in names])
         if cmu_h5.is_cmu_h5(path):
             return inspect_cmu(path)
-        clips = [
-            {
-                "name": name,
-                **{key: list(child(entry, key).shape) for key in entry if isinstance(child(entry, key), h5py.Dataset)},
-                **attributes(entry),
-            }
-            for name, entry in entries
-            if isinstance(entry, h5py.Group)
-        ]
+        clips = []
+        for name in names:
+            if isinstance(entry := child(file, name), h5py.Group):
+                arrays = {key: child(entry, key) for key in members(entry)}
+                shapes = {key: list(array.shape) for key, array in arrays.items() if isinstance(array, h5py.Dataset)}
+                clips.append({"name": name, **shapes, **attributes(entry)})
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
             wanted = (
                 f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
@@ -176,7 +160,22 @@ def inspect_hdf5(path: Path) -> Findings:
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 
 
-def motion_problems(path: Path, clips: list[str], robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
+def inspect_motions(path: Path, root: Findings, clips: list[Findings]) -> Findings:
+    """A dataset of reference motions, of its attributes and what its clips say."""
+    findings: Findings = {"path": str(path), "kind": MOTIONS}
+    findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
+    findings["provenance"] = provenance(path, root.get("provenance", "{}"))
+    findings["in all"] = totals(clips)
+    if any(clip.get("split") for clip in clips):
+        findings["splits"] = splits_of(clips)
+    problems, originals = motion_problems(path, root.get("robot"))
+    if len(originals) > 1:
+        findings["medians"] = medians_of(originals, clips)
+    findings["clips"] = clips
+    return with_problems(findings, problems)
+
+
+def motion_problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
     """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models
     here.
 
@@ -197,17 +196,18 @@ def motion_problems(path: Path, clips: list[str], robot_name: Any) -> tuple[list
             }
         except InputError as error:
             found.append(one_line(error))
-    originals: dict[str, ReferenceMotion] = {}
-
-    def load(asked: dict[str, Any], names: list[str]) -> None:
-        read = read_motions(path, **asked, clips=names).motions
-        originals.update((motion.name, motion) for motion in read if not motion.mirror)
-
     # With other names than expected the file is refused as a whole: what else is wrong shows without expectations.
-    for asked in (expected, {}) if expected and clips else ({},):
-        for names in [[clip] for clip in clips] or [[]]:
-            found += refusal(functools.partial(load, asked, names))
-    return found, list(originals.values())
+    for asked in (expected, {}) if expected else ({},):
+        refused: list[InputError] = []
+        try:
+            motions = read_motions(path, **asked, refused=refused).motions
+        except InputError as error:
+            refused.append(error)
+            motions = ()
+        found += [one_line(error) for error in refused]
+        if motions:
+            return found, [motion for motion in motions if not motion.mirror]
+    return found, []
 
 
 def refusal(load: Callable[[], Any]) -> list[str]:
@@ -228,38 +228,34 @@ def with_problems(findings: Findings, problems: list[str]) -> Findings:
 
 
 def attributes(node: Any) -> Findings:
-    """The attributes of a file or group, those that cannot be read left out."""
-    found: Findings = {}
+    """The attributes of a file or group as JSON values; none where they cannot be read."""
     try:
-        for key in node.attrs:
-            try:
-                found[key] = plain(node.attrs[key])
-            except (OSError, RuntimeError, TypeError, ValueError, KeyError):
-                continue
-    except (OSError, RuntimeError):
-        pass
-    return found
+        with reading(node.file.filename):
+            return {key: plain(value) for key, value in hdf5.attributes(node).items()}
+    except InputError:
+        return {}
 
 
 def child(group: Any, name: str) -> Any:
     """A member of a group, None where it cannot be opened."""
     try:
-        return group[name]
-    except (OSError, RuntimeError, KeyError):
+        with reading(group.file.filename):
+            return member(group, name) if isinstance(group, h5py.Group) else None
+    except InputError:
         return None
 
 
-def provenance(text: Any) -> Any:
+def provenance(path: Path, text: Any) -> Any:
     """The provenance as a mapping, or as it stands where it is none."""
     try:
-        return json.loads(text)
-    except (TypeError, ValueError):
+        return parse_json(text, str(path)) if isinstance(text, str) else text
+    except InputError:
         return text
 
 
 def clip_header(name: str, group: Any) -> Findings:
     """What a clip's group says without its arrays being read; a question mark for what it does not say."""
-    known = attributes(group)
+    known = {} if group is None else attributes(group)
     shape = getattr(child(group, "qpos"), "shape", None)
     frames = int(shape[0]) if shape else None
     rate = known.get("rate_hz")
@@ -282,7 +278,7 @@ def clip_header(name: str, group: Any) -> Findings:
 
 def feet_of(group: Any) -> Findings:
     """How many feet a clip's contacts are of, {} where it has none."""
-    shape = getattr(child(group, "contacts"), "shape", None) if "contacts" in group else None
+    shape = getattr(child(group, "contacts"), "shape", None)
     return {"feet": int(shape[1])} if shape is not None and len(shape) == 2 else {}
 
 
@@ -340,17 +336,20 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
 
 
 def tensors(path: Path) -> Findings:
-    """The number and size of a safetensors file's arrays, from its header. Raises InputError for a damaged one."""
-    size_of_file = path.stat().st_size
+    """The number and size of a safetensors file's arrays, from its header.
+
+    Raises: InputError for a damaged one.
+    """
+    size_of_file = regular_file(path).stat().st_size
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        if not 0 < size <= size_of_file - 8:
+        if not 0 < size <= min(size_of_file - 8, MAX_JSON_BYTES):
             raise InputError(f"{path}: not a safetensors file, or cut short")
         try:
-            header = json.loads(file.read(size))
+            header = parse_json(file.read(size).decode("utf-8"), str(path))
             arrays = {name: entry for name, entry in header.items() if name != "__metadata__"}
             return {"tensors": len(arrays), "weights": sum(int(np.prod(entry["shape"])) for entry in arrays.values())}
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             raise InputError(f"{path}: not a safetensors file (its header is damaged)") from None
 
 
@@ -385,7 +384,10 @@ def inspect_run(path: Path) -> Findings:
 
 
 def metrics_rows(path: Path) -> list[dict[str, Any]] | None:
-    """The rows of a run's metrics.csv, None where it has none. Raises InputError for a damaged one."""
+    """The rows of a run's metrics.csv, None where it has none.
+
+    Raises: InputError for a damaged one.
+    """
     metrics = path / "metrics.csv"
     if not metrics.is_file():
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.motion_tables import COLUMNS, groups_of
-from mocap_data import read, rotations
+from mocap_data import outside, read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.plausible import doubts
+from mocap_data.npz import load_npz
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
@@ -67,7 +66,7 @@ def inspect_recording(path: Path) -> Findings:
         )
     if "rate_hz" not in missing:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
-        doubtful += doubts(clip)
+        doubtful += doubts_of(clip)
     if doubtful:
         findings["doubts"] = doubtful
     names = (
@@ -82,8 +81,7 @@ def inspect_recording(path: Path) -> Findings:
 def count_of_keypoints(path: Path) -> int:
     """How many keypoints an unnamed recording has: a third of a CSV row's numbers, or an archive's second dimension."""
     if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            return int(archive["positions"].shape[1])
+        return int(load_npz(path, ("positions",))["positions"].shape[1])
     return numbers_in_a_row(path) // 3
 
 
@@ -208,8 +206,7 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
 def stand_in_names(path: Path, kind: str) -> list[str]:
     """As many names as an unnamed motion has joints."""
     if kind == "mjlab":
-        with np.load(path, allow_pickle=False) as archive:
-            return [f"joint_{i}" for i in range(archive["joint_pos"].shape[1])]
+        return [f"joint_{i}" for i in range(load_npz(path, ("joint_pos",))["joint_pos"].shape[1])]
     return [f"joint_{i}" for i in range(numbers_in_a_row(path) - 7)]
 
 
@@ -332,15 +329,8 @@ def is_number(value: Any) -> bool:
 
 
 def read_json(path: Path) -> Findings:
-    """A JSON object from a file.
-
-    Raises:
-        InputError: for anything else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error})") from None
+    """A JSON object from a file. Raises InputError for anything else."""
+    value = outside.read_json(path)
     if not isinstance(value, dict):
         raise InputError(f"{path}: a JSON object is expected")
     return value

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -33,7 +32,8 @@ from experiments.recordings import (
 )
 from mocap_data import Clip, MotionSet, write_motions
 from mocap_data.errors import InputError
-from mocap_data.plausible import wrong_size
+from mocap_data.hdf5 import schema_of
+from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot
@@ -130,14 +130,7 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
 
 def is_dataset(path: Path) -> bool:
     """Whether a file is one that `write_motions` made, of any version."""
-    if not path.is_file() or not h5py.is_hdf5(path):
-        return False
-    try:
-        with h5py.File(path, "r") as file:
-            schema = file.attrs.get("schema")
-    except OSError:
-        return False
-    return schema in (SCHEMA, SCHEMA.encode())
+    return schema_of(path) == SCHEMA
 
 
 def report_place(chosen: Any, out: Path) -> Path | None:

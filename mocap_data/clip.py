@@ -12,6 +12,7 @@ from scipy.interpolate import CubicSpline
 
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
+from mocap_data.outside import require_memory
 
 _CYCLE = -2
 
@@ -42,7 +43,7 @@ class Clip:
     name: what to call the clip; becomes its group in a motion file.
     parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not known.
 
-    Raises InputError for wrong shapes, values that are not finite, repeated names, or a rate that is not
+    Raises: InputError for wrong shapes, values that are not finite, repeated names, or a rate that is not
     positive.
     """
 
@@ -90,7 +91,10 @@ class Clip:
         return self.num_frames / self.rate_hz
 
     def index(self, name: str) -> int:
-        """The place of keypoint `name`. Raises InputError naming the keypoints there are."""
+        """The place of keypoint `name`.
+
+        Raises: InputError naming the keypoints there are.
+        """
         try:
             return self.names.index(name)
         except ValueError:
@@ -99,7 +103,7 @@ class Clip:
     def select(self, names: Sequence[str]) -> Clip:
         """The clip with only the keypoints `names`, in that order; each hangs from its nearest ancestor among them.
 
-        Raises InputError for an unknown or a repeated name, or none.
+        Raises: InputError for an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
         parents = None
@@ -112,7 +116,7 @@ class Clip:
     def crop(self, start: int, stop: int | None = None) -> Clip:
         """Frames [start, stop), stop by default the end.
 
-        Raises InputError unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
+        Raises: InputError unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -126,13 +130,18 @@ class Clip:
         """The clip at another rate, by cubic splines through the keypoints (linear below four frames).
 
         The first frame stays; frames run as far as the recording does, never beyond it.
-        Raises InputError for a rate that is not positive.
+
+        Raises: InputError for a rate that is not positive, or more frames than memory holds.
         """
         if not (math.isfinite(rate_hz) and rate_hz > 0.0):
             raise InputError(f"clip {self.name!r}: cannot resample to {rate_hz} Hz")
         if rate_hz == self.rate_hz:
             return self
         last = (self.num_frames - 1) / self.rate_hz  # [s]
+        # at the peak the new positions three times, and of the old the polynomials' coefficients with their sources
+        values = 3 * len(self.names) * (3.0 * last * rate_hz + 8.0 * self.num_frames)
+        what = f"clip {self.name!r}: {self.duration_s:,.0f} s resampled from {self.rate_hz:g} to {rate_hz:g} Hz"
+        require_memory(8.0 * values, what)
         old = np.arange(self.num_frames) / self.rate_hz
         # 1e-9: a last frame that coincides up to rounding is kept
         new = np.minimum(np.arange(math.floor(last * rate_hz + 1e-9) + 1) / rate_hz, last)

@@ -17,7 +17,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     the suffix of `path`, since some writers choose their format by it. Missing parent folders are made.
     The body must create the file; whatever was at `path` before stays until the rename.
 
-    Raises OSError when the folder cannot be written.
+    Raises: OSError when the folder cannot be written.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,9 @@ from mocap_data.errors import InputError
 
 Bools = NDArray[np.bool_]
 
+# Of a weight that is not 0: beyond these, sums and shares of weights overflow or vanish in 32 bits.
+WEIGHTS = (1e-9, 1e9)
+
 # Quaternions further than this from length 1 are not rounding but a mistake upstream.
 _UNIT_TOLERANCE = 1e-6
 
@@ -44,9 +47,8 @@ class ReferenceMotion:
     Velocities (`qvel`) follow from the poses. So do the bodies' poses, with the robot's model: see
     `retarget.kinematics.body_states`.
 
-    Raises:
-        InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions not of length 1,
-            a rate that is not positive, or a weight that is negative.
+    Raises: InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not of length
+      1, a rate that is not positive, or a weight that is negative or absurd.
     """
 
     name: str
@@ -85,7 +87,8 @@ class ReferenceMotion:
             raise InputError(f"{where} arrays differ in frames: {listed}")
         if self.qpos.shape[1] < 7:
             raise InputError(f"{where} qpos has {self.qpos.shape[1]} columns; a free root makes them 7 + joints")
-        off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
+        with np.errstate(over="ignore"):
+            off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
         if off.max(initial=0.0) > _UNIT_TOLERANCE:
             frame = int(np.argmax(off > _UNIT_TOLERANCE))
             raise InputError(f"{where} root quaternion is not of length 1 at frame {frame}")
@@ -96,8 +99,8 @@ class ReferenceMotion:
         if not math.isfinite(self.start_s):
             raise InputError(f"{where} start_s {self.start_s} is not finite")
         set_field(self, "weight", float(self.weight))
-        if not (math.isfinite(self.weight) and self.weight >= 0.0):
-            raise InputError(f"{where} weight {self.weight} must be finite and at least 0")
+        if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
+            raise InputError(f"{where} weight {self.weight} must be 0, or from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
         set_field(self, "quality", {str(key): float(value) for key, value in self.quality.items()})
 
     @property
@@ -119,8 +122,7 @@ class ReferenceMotion:
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
-        Raises:
-            InputError: unless 0 <= start < stop <= T.
+        Raises: InputError unless 0 <= start < stop <= T.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -166,8 +168,7 @@ def velocities(qpos: Array, rate_hz: float) -> Array:
 def _read_only_bools(values: Any, what: str) -> Bools:
     """`values` as a read-only (T, F) array of truth values.
 
-    Raises:
-        InputError: for anything but those, 0 and 1.
+    Raises: InputError for anything but those, 0 and 1.
     """
     array = np.asarray(values)
     if array.ndim != 2:

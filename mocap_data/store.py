@@ -32,14 +32,16 @@ import numpy as np
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
 from mocap_data.motion import ReferenceMotion
+from mocap_data.outside import parse_json, require_memory
 
 SCHEMA = "npmp-motion"
 VERSION = 3
 
 # Each a field of ReferenceMotion; the second ones came with version 2.
-_CLIP_ATTRIBUTES = {"rate_hz": float, "source": str, "licence": str}
-_CLIP_ATTRIBUTES_2 = {"recording": str, "start_s": float, "mirror": str, "split": str, "weight": float}
+_CLIP_ATTRIBUTES: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
+_CLIP_ATTRIBUTES_2: dict[str, type] = {"recording": str, "start_s": float, "mirror": str, "split": str, "weight": float}
 # Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size that memory does
 # not mind.
 _CHUNK_BYTES = 4 << 20
@@ -57,7 +59,7 @@ class MotionSet:
     motions: with unique names.
     provenance: how the motions were made, e.g. versions and options.
 
-    Raises InputError when a motion's arrays do not fit the names, or two motions share a name.
+    Raises: InputError when a motion's arrays do not fit the names, or two motions share a name.
     """
 
     robot: str
@@ -80,12 +82,7 @@ class MotionSet:
             seen.add(motion.name)
             if not motion.name or "/" in motion.name or motion.name in (".", ".."):
                 raise InputError(f"a motion cannot be called {motion.name!r}: it names a group in a file")
-            joints = motion.qpos.shape[1] - 7
-            if joints != len(self.joint_names):
-                raise InputError(
-                    f"motion {motion.name!r}: qpos is of {joints} joints, "
-                    f"robot {self.robot!r} has {len(self.joint_names)}"
-                )
+            _check_fits(motion, self.robot, len(self.joint_names))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,7 +90,10 @@ class MotionSet:
         return tuple(motion.name for motion in self.motions)
 
     def __getitem__(self, name: str) -> ReferenceMotion:
-        """The motion called `name`. Raises InputError naming those there are."""
+        """The motion called `name`.
+
+        Raises: InputError naming those there are.
+        """
         for motion in self.motions:
             if motion.name == name:
                 return motion
@@ -102,7 +102,7 @@ class MotionSet:
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
         """The set with only the motions `names`, in that order, or those of one `split`, or both; None takes all.
 
-        Raises InputError for an unknown name or split, and when no motion is left.
+        Raises: InputError for an unknown name or split, and when no motion is left.
         """
         chosen = self.motions if names is None else tuple(self[name] for name in names)
         if split is not None:
@@ -149,7 +149,7 @@ class MotionSummary:
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
-    Raises InputError for a set without motions or a quality figure named like a fixed attribute, OSError
+    Raises: InputError for a set without motions or a quality figure named like a fixed attribute, OSError
     when the folder cannot be written.
     """
     if not motion_set.motions:
@@ -161,28 +161,40 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
         odd = [key for key in motion.frame_quality if not key or "/" in key or key in (".", "..")]
         if odd:
             raise InputError(f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file")
-    text = h5py.string_dtype("utf-8")
-    with atomic_path(path) as temporary, h5py.File(temporary, "w", track_order=True) as file:
-        file.attrs["schema"] = SCHEMA
-        file.attrs["version"] = VERSION
-        file.attrs["robot"] = motion_set.robot
-        file.attrs["model_sha256"] = motion_set.model_sha256
-        file.attrs.create("joint_names", np.array(motion_set.joint_names, dtype=object), dtype=text)
-        file.attrs.create("body_names", np.array(motion_set.body_names, dtype=object), dtype=text)
-        file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
+    # In memory first: HDF5 crashes where a disk is full.
+    with h5py.File("motions", "w", driver="core", backing_store=False, track_order=True) as file:
+        _write_header(file, motion_set)
         for motion in motion_set.motions:
-            group = file.create_group(motion.name)
-            for key in _FIXED:
-                group.attrs[key] = getattr(motion, key)
-            for key, value in motion.quality.items():
-                group.attrs[key] = value
-            _write_array(group, "qpos", motion.qpos)
-            if motion.contacts is not None:
-                _write_array(group, "contacts", motion.contacts.view(np.uint8))
-            if motion.frame_quality:
-                figures = group.create_group("frame_quality")
-                for key, values in motion.frame_quality.items():
-                    _write_array(figures, key, values)
+            _write_motion(file.create_group(motion.name), motion)
+        file.flush()
+        image = file.id.get_file_image()
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(image)
+
+
+def _write_header(file: h5py.File, motion_set: MotionSet) -> None:
+    text = h5py.string_dtype("utf-8")
+    file.attrs["schema"] = SCHEMA
+    file.attrs["version"] = VERSION
+    file.attrs["robot"] = motion_set.robot
+    file.attrs["model_sha256"] = motion_set.model_sha256
+    file.attrs.create("joint_names", np.array(motion_set.joint_names, dtype=object), dtype=text)
+    file.attrs.create("body_names", np.array(motion_set.body_names, dtype=object), dtype=text)
+    file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
+
+
+def _write_motion(group: h5py.Group, motion: ReferenceMotion) -> None:
+    for key in _FIXED:
+        group.attrs[key] = getattr(motion, key)
+    for key, value in motion.quality.items():
+        group.attrs[key] = value
+    _write_array(group, "qpos", motion.qpos)
+    if motion.contacts is not None:
+        _write_array(group, "contacts", motion.contacts.view(np.uint8))
+    if motion.frame_quality:
+        figures = group.create_group("frame_quality")
+        for key, values in motion.frame_quality.items():
+            _write_array(figures, key, values)
 
 
 def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
@@ -207,208 +219,227 @@ def read_motions(
     joint_names: Sequence[str] | None = None,
     body_names: Sequence[str] | None = None,
     clips: Sequence[str] | None = None,
+    refused: list[InputError] | None = None,
 ) -> MotionSet:
     """The motions in `path`, refused unless they are of the robot that the caller expects.
 
     robot, model_sha256, joint_names, body_names: what the file must say; None accepts anything.
     clips: read only these, in this order; None reads all. Others are not touched (nor decompressed).
+    refused: where it is given, what is wrong with single clips is appended to it, and the others are read.
 
-    Raises InputError, naming the file and what differs: no such file, not HDF5, truncated or damaged,
-    another schema or a newer version, a missing attribute or array, another robot, model, joint or body,
-    an unknown clip, or contents that `ReferenceMotion` refuses.
+    Raises: InputError, naming the file and what differs: no such file, not HDF5, truncated or damaged,
+        another schema or a newer version, a missing attribute or array, another robot, model, joint or body,
+        an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory holds, or contents that
+        `ReferenceMotion` refuses.
     """
-    with _open(path) as file:
-        found_robot = _attribute(path, file, "robot", str)
-        found_sha256 = _attribute(path, file, "model_sha256", str)
-        found_joints = _attribute(path, file, "joint_names", tuple)
-        found_bodies = _attribute(path, file, "body_names", tuple)
-        if robot is not None and found_robot != robot:
-            raise InputError(f"{path} is of robot {found_robot!r}, expected {robot!r}")
-        if joint_names is not None:
-            _require_same(path, "joint", found_joints, tuple(joint_names))
-        if body_names is not None:
-            _require_same(path, "body", found_bodies, tuple(body_names))
-        if model_sha256 is not None and found_sha256 != model_sha256:
-            raise InputError(
-                f"{path} was made with another model of {found_robot!r}: model_sha256 "
-                f"{found_sha256[:12]}..., expected {model_sha256[:12]}...; retarget again with this one"
-            )
-        present = tuple(file)
-        names = present if clips is None else tuple(clips)
+    with _open(path) as (file, version, head):
+        _require_robot(path, head, robot, model_sha256, joint_names, body_names)
+        present = members(file)
+        names = present if clips is None else list(clips)
+        for name in sorted(set(names) - set(present)):
+            raise unknown(f"clip in {path}", name, present)
+        refuse = _raise if refused is None else refused.append
+        stored = []
         for name in names:
-            if name not in present:
-                raise unknown(f"clip in {path}", name, present)
-        motions = tuple(_read_motion(path, file, name) for name in names)
+            try:
+                stored.append(_stored(path, file, version, name))
+            except InputError as error:
+                refuse(error)
+        needed = sum(clip.num_bytes for clip in stored)
+        require_memory(needed, f"{path}: {len(stored)} motions (clips= reads some of them)")
+        motions = []
+        for clip in stored:
+            try:
+                motions.append(_motion(path, clip))
+                _check_fits(motions[-1], head["robot"], len(head["joint_names"]))
+            except InputError as error:
+                refuse(_naming(path, error))
         if not motions:
             raise InputError(f"{path} holds no motions")
-        provenance = _provenance(path, file)
-        try:
-            return MotionSet(found_robot, found_sha256, found_joints, found_bodies, motions, provenance)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+    return MotionSet(motions=tuple(motions), **head)
 
 
 def summarize_motions(path: str | os.PathLike[str]) -> tuple[MotionSummary, ...]:
-    """What is in `path`, from its attributes and shapes alone. Raises InputError as `read_motions` does."""
-    summaries = []
-    with _open(path) as file:
-        for name in file:
-            group = _group(path, file, name)
-            contacts = _contacts(path, group, name)
-            summaries.append(
-                MotionSummary(
-                    name=name,
-                    num_frames=int(_dataset(path, group, name, "qpos").shape[0]),
-                    quality=_quality(group),
-                    num_feet=0 if contacts is None else int(contacts.shape[1]),
-                    frame_figures=tuple(_frame_figures(path, group, name)),
-                    **_fixed_attributes(path, file, group),
-                )
+    """What is in `path`, from its attributes and shapes alone.
+
+    Raises: InputError as `read_motions` does.
+    """
+    with _open(path) as (file, version, _):
+        clips = [_stored(path, file, version, name) for name in members(file)]
+        return tuple(
+            MotionSummary(
+                name=clip.name,
+                num_frames=int(clip.arrays["qpos"].shape[0]),
+                quality=clip.quality,
+                num_feet=int(clip.arrays["contacts"].shape[1]) if "contacts" in clip.arrays else 0,
+                frame_figures=tuple(clip.figures),
+                **clip.about,
             )
-    return tuple(summaries)
+            for clip in clips
+        )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A clip as it lies in a file: what its attributes say, and its arrays, looked at but not read."""
+
+    name: str
+    about: dict[str, Any]
+    quality: dict[str, float]
+    arrays: dict[str, h5py.Dataset]
+    figures: dict[str, h5py.Dataset]
+    num_bytes: int  # of memory that reading it takes
 
 
 @contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
-    """The file, open for reading, after its schema and version are known to be ours."""
-    if not Path(path).exists():
-        raise InputError(f"no motion file {str(path)!r}")
-    if Path(path).is_dir():
-        raise InputError(f"{str(path)!r} is a folder, expected a motion file (HDF5)")
-    try:
-        file = h5py.File(path, "r")
-    except PermissionError:
-        raise
-    except OSError as error:
-        reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
-        raise InputError(f"{path} cannot be read as a motion file: {reason}") from None
-    with file:
-        schema = file.attrs.get("schema")
-        if schema != SCHEMA:
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[str, Any]]]:
+    """The file, open for reading, its version, and the fields of a MotionSet that its attributes hold."""
+    with open_hdf5(Path(path)) as file:
+        about = attributes(file)
+        schema = about.get("schema")
+        if not isinstance(schema, str) or schema != SCHEMA:
             found = "none" if schema is None else repr(schema)
             raise InputError(f"{path} is HDF5 but no motion file: schema {found}, expected {SCHEMA!r}")
-        version = _attribute(path, file, "version", int)
+        version = _attribute(path, about, "version", int)
         if version > VERSION:
             raise InputError(f"{path}: version {version} is newer than this reader ({VERSION}); update npmp")
         if version < 1:
             raise InputError(f"{path}: version {version} does not exist; there are: 1 to {VERSION}")
-        yield file
+        yield file, version, _header(path, about)
 
 
-def _attribute(path: Any, group: h5py.Group, key: str, kind: type) -> Any:
+_WANTED = {tuple: "a list of texts", str: "a text", int: "an integer", float: "a number"}
+
+
+def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> Any:
     """Attribute `key` as str, int, float, or a tuple of str."""
-    where = str(path) if group.name == "/" else f"{path}, clip {group.name.lstrip('/')!r}"
-    if key not in group.attrs:
-        raise InputError(f"{where}: attribute {key!r} is missing")
-    value = group.attrs[key]
+    if key not in known:
+        raise InputError(f"{where}: attribute {key!r} is missing, or of a strange type")
+    value = known[key]
     try:
-        if kind is tuple:
-            if np.ndim(value) != 1:
-                raise TypeError
+        if kind is tuple and np.ndim(value) == 1:
             return tuple(_text(entry) for entry in value)
         if kind is str:
             return _text(value)
-        return kind(value)
+        if isinstance(value, np.integer) or (kind is float and isinstance(value, np.floating)):
+            return kind(value)
     except (TypeError, ValueError):
-        wanted = {tuple: "a list of texts", str: "a text", int: "an integer", float: "a number"}[kind]
-        raise InputError(f"{where}: attribute {key!r} is {value!r}, expected {wanted}") from None
+        pass
+    raise InputError(f"{where}: attribute {key!r} is {value!r}, expected {_WANTED[kind]}")
 
 
 def _text(value: Any) -> str:
-    """A text as h5py returns it (str, or bytes for fixed-length ones)."""
+    """A text as h5py returns it (str, or bytes for fixed-length ones).
+
+    Raises: TypeError or ValueError for none.
+    """
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
-        return value
+        value.encode("utf-8")  # h5py keeps bytes that are no UTF-8 as surrogates
+        return str(value)
     raise TypeError
 
 
-def _provenance(path: Any, file: h5py.File) -> dict[str, str]:
+def _header(path: Any, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a MotionSet that the file's attributes hold."""
+    kinds = {"robot": str, "model_sha256": str, "joint_names": tuple, "body_names": tuple}
+    head = {key: _attribute(path, about, key, kind) for key, kind in kinds.items()}
     try:
-        entries = json.loads(_text(file.attrs.get("provenance", "{}")))
-        return {str(key): str(value) for key, value in entries.items()}
-    except (TypeError, ValueError, AttributeError):
-        raise InputError(f"{path}: attribute 'provenance' is not a JSON object") from None
+        document = parse_json(_text(about.get("provenance", "{}")), "provenance")
+        if isinstance(document, dict):
+            return {**head, "provenance": document}
+    except (TypeError, ValueError):  # InputError is one
+        pass
+    raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
 
 
-def _fixed_attributes(path: Any, file: h5py.File, group: h5py.Group) -> dict[str, Any]:
-    """The attributes that every clip of the file's version has."""
-    wanted = _CLIP_ATTRIBUTES | (_CLIP_ATTRIBUTES_2 if file.attrs["version"] >= 2 else {})
-    return {key: _attribute(path, group, key, kind) for key, kind in wanted.items()}
+def _require_robot(
+    path: Any,
+    head: Mapping[str, Any],
+    robot: str | None,
+    model_sha256: str | None,
+    joint_names: Sequence[str] | None,
+    body_names: Sequence[str] | None,
+) -> None:
+    """Refuse a file that is not of the robot that is expected; None expects nothing."""
+    if robot is not None and head["robot"] != robot:
+        raise InputError(f"{path} is of robot {head['robot']!r}, expected {robot!r}")
+    for kind, expected in (("joint", joint_names), ("body", body_names)):
+        if expected is not None:
+            _require_same(path, kind, head[f"{kind}_names"], tuple(expected))
+    if model_sha256 is not None and head["model_sha256"] != model_sha256:
+        raise InputError(
+            f"{path} was made with another model of {head['robot']!r}: model_sha256 "
+            f"{head['model_sha256'][:12]}..., expected {model_sha256[:12]}...; retarget again with this one"
+        )
 
 
-def _contacts(path: Any, group: h5py.Group, name: str) -> h5py.Dataset | None:
-    """The contacts (T, F), if the clip has any."""
-    if "contacts" not in group:
-        return None
-    dataset = group["contacts"]
-    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 2:
-        raise InputError(f"{path}, clip {name!r}: contacts is no array (T, F)")
-    return dataset
-
-
-def _frame_figures(path: Any, group: h5py.Group, name: str) -> dict[str, h5py.Dataset]:
-    """The figures of frames, if the clip has any."""
-    figures = group.get("frame_quality", {})
-    if not isinstance(figures, (dict, h5py.Group)):
-        raise InputError(f"{path}, clip {name!r}: frame_quality is no group of arrays")
-    return {key: _dataset(path, figures, name, key) for key in figures}
-
-
-def _quality(group: h5py.Group) -> dict[str, float]:
-    """Every numeric attribute that is not a fixed one."""
-    return {
-        key: float(value)
-        for key, value in group.attrs.items()
-        if key not in _FIXED and np.ndim(value) == 0 and isinstance(value, (int, float, np.number))
-    }
-
-
-def _group(path: Any, file: h5py.File, name: str) -> h5py.Group:
-    group = file[name]
+def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
+    """A clip of the file, every type and size of it checked."""
+    where = f"{path}, clip {name!r}"
+    group = member(file, name)
     if not isinstance(group, h5py.Group):
         raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
-    return group
+    known = attributes(group)
+    wanted = _CLIP_ATTRIBUTES | (_CLIP_ATTRIBUTES_2 if version >= 2 else {})
+    numbers = (np.floating, np.integer)
+    arrays = {key: member(group, key) for key in ("qpos", "contacts")}
+    if arrays["contacts"] is None:
+        del arrays["contacts"]
+    figures = {}
+    if (inner := member(group, "frame_quality")) is not None:
+        if not isinstance(inner, h5py.Group):
+            raise InputError(f"{where}: frame_quality is no group of arrays")
+        figures = {key: member(inner, key) for key in members(inner)}
+    num_bytes = 0
+    for key, array in (*arrays.items(), *figures.items()):
+        if array is None:
+            raise InputError(f"{where}: array {key!r} is missing")
+        num_bytes += array_bytes(array, f"{where}: {key}")
+        if key == "contacts" and array.ndim != 2:
+            raise InputError(f"{where}: contacts is no array (T, F)")
+        if key != "contacts" and (array.dtype.kind != "f" or not array.shape):
+            raise InputError(f"{where}: {key} is of type {array.dtype}, expected an array of floats")
+    return _Stored(
+        name=name,
+        about={key: _attribute(where, known, key, kind) for key, kind in wanted.items()},
+        quality={key: float(value) for key, value in known.items() if key not in _FIXED and isinstance(value, numbers)},
+        arrays=arrays,
+        figures=figures,
+        num_bytes=num_bytes,
+    )
 
 
-def _dataset(path: Any, group: h5py.Group, name: str, key: str) -> h5py.Dataset:
-    dataset = group.get(key)
-    if not isinstance(dataset, h5py.Dataset):
-        raise InputError(f"{path}, clip {name!r}: array {key!r} is missing")
-    if dataset.dtype.kind != "f" or not dataset.shape:
-        raise InputError(f"{path}, clip {name!r}: {key} is of type {dataset.dtype}, expected an array of floats")
-    return dataset
+def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
+    """A clip with its arrays read."""
+    where = f"{path}, clip {clip.name!r}"
+    arrays: dict[str, Any] = {key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()}
+    figures = {key: _values(array, f"{where}: {key}") for key, array in clip.figures.items()}
+    return ReferenceMotion(name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays)
 
 
-def _read_motion(path: Any, file: h5py.File, name: str) -> ReferenceMotion:
-    group = _group(path, file, name)
-    qpos = _values(path, name, _dataset(path, group, name, "qpos"))
-    contacts = _contacts(path, group, name)
-    figures = _frame_figures(path, group, name)
-    try:
-        return ReferenceMotion(
-            name=name,
-            quality=_quality(group),
-            contacts=None if contacts is None else _values(path, name, contacts),
-            frame_quality={key: _values(path, name, dataset) for key, dataset in figures.items()},
-            **_fixed_attributes(path, file, group),
-            qpos=qpos,
-        )
-    except InputError as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise InputError(f"{path}: {error}") from None
-
-
-def _values(path: Any, name: str, dataset: h5py.Dataset) -> np.ndarray:
-    """All of a dataset, read-only."""
-    try:
-        values: np.ndarray = dataset[...]
-    except OSError as error:
-        key = dataset.name.removeprefix(f"/{name}/")
-        raise InputError(f"{path}, clip {name!r}: {key} is damaged ({error})") from None
+def _values(array: h5py.Dataset, what: str) -> np.ndarray:
+    """All of an array, read-only."""
+    values = read_array(array, what)
     values.flags.writeable = False  # ours alone: saves ReferenceMotion a copy
     return values
+
+
+def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
+    """Refuse a motion of another number of joints."""
+    joints = motion.qpos.shape[1] - 7
+    if joints != num_joints:
+        raise InputError(f"motion {motion.name!r}: qpos is of {joints} joints, robot {robot!r} has {num_joints}")
+
+
+def _naming(path: Any, error: InputError) -> InputError:
+    """The error with the file's name, once."""
+    return error if str(error).startswith(str(path)) else InputError(f"{path}: {error}")
+
+
+def _raise(error: InputError) -> None:
+    raise error
 
 
 def _require_same(path: Any, kind: str, found: tuple[str, ...], expected: tuple[str, ...]) -> None:

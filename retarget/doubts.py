@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mocap_data.clip import Clip
 from mocap_data.motion import ReferenceMotion
-from mocap_data.plausible import doubts as implausible
+from mocap_data.sanity import doubts as implausible
 
 DOUBTFUL_RMS = 0.05  # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
 WRONG = "looks wrong"  # how a doubt begins that a recording was misread

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
+from mocap_data.hdf5 import schema_of
+from mocap_data.outside import regular_file
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
@@ -47,8 +47,8 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
         licence: of the recording (default "unknown").
     `options_of` lists those of a file; each format's own are documented with its reader.
 
-    Raises InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated,
-    garbled or not finite; MissingOptions where an option would help. Raises OSError for a file that may not be read.
+    Raises: InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated,
+    garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
     """
     file, reader = _checked(path, options)
     try:
@@ -77,7 +77,7 @@ def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a brace).
 
-    Raises InputError for a suffix that has none.
+    Raises: InputError for a suffix that has none.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -112,7 +112,7 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     if suffix not in READERS or not file.is_file():
         return False
     if suffix in (".h5", ".hdf5"):
-        return is_cmu_h5(file) or not _opens(file)
+        return is_cmu_h5(file) or schema_of(file) is None
     if suffix not in (".txt", ".json"):
         return True
     start = _start(file)
@@ -125,28 +125,13 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
 
 def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, Callable[..., Clip]]:
     """The file and its reader, after a look at the path and the options' names."""
-    file = Path(path)
-    if "\0" in str(path) or not file.exists():
-        raise InputError(f"no file {str(path)!r}")
-    if file.is_dir():
-        raise InputError(f"{str(path)!r} is a folder, expected a recording ({', '.join(READERS)})")
-    if not file.is_file():
-        raise InputError(f"{str(path)!r} is no regular file, expected a recording ({', '.join(READERS)})")
+    file = regular_file(path)
     reader = reader_of(file)
     known = [name for name in inspect.signature(reader).parameters if name != "path"]
     for option in options:
         if option not in known:
             raise unknown(f"option for {file.suffix} files", option, known)
     return file, reader
-
-
-def _opens(file: Path) -> bool:
-    """Whether a file is HDF5 that is whole enough to be opened."""
-    try:
-        with h5py.File(file, "r"):
-            return True
-    except (OSError, RuntimeError):
-        return False
 
 
 def _start(file: Path) -> bytes:
@@ -165,12 +150,9 @@ def _better(file: Path, error: InputError) -> InputError:
         if kind is not None:
             what = f"a robot's motion ({kind}), not a recording of keypoints to retarget"
             return InputError(f"{file} holds {what}; npmp inspect shows it")
-        if h5py.is_hdf5(file):
-            with h5py.File(file, "r") as content:
-                if content.attrs.get("schema") in (SCHEMA, SCHEMA.encode()):
-                    return InputError(
-                        f"{file} is a dataset of robot motions, made by npmp retarget, not a recording; npmp inspect shows it"
-                    )
-    except (InputError, OSError, RuntimeError):  # damaged; the first error says so
+        if schema_of(file) == SCHEMA:
+            what = "a dataset of robot motions, made by npmp retarget, not a recording"
+            return InputError(f"{file} is {what}; npmp inspect shows it")
+    except (InputError, OSError):  # damaged; the first error says so
         pass
     return error

@@ -91,7 +91,10 @@ class Skeleton:
         return tuple(bone.parent for bone in self.bones)
 
     def index(self, name: str) -> int:
-        """The place of bone `name`. Raises InputError naming the bones there are."""
+        """The place of bone `name`.
+
+        Raises: InputError naming the bones there are.
+        """
         if name not in self.names:
             raise unknown(f"bone (skeleton {self.name!r})", name, self.names)
         return self.names.index(name)
@@ -130,7 +133,7 @@ def read_amc_clip(
     scale: metres per unit, or the unit's name; left out, CMU's convention: inches, times the ASF's `length`.
     up: the upward axis; see `to_world`.
 
-    Raises InputError naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
+    Raises: InputError naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
     differ from the skeleton's, a value that is not finite.
     """
     path = Path(path)
@@ -155,7 +158,7 @@ def read_amc_clip(
 def find_asf(path: str | os.PathLike[str]) -> Path:
     """The skeleton of an AMC file: NN.asf for NN_MM.amc, else one of its own name, else the only one in its folder.
 
-    Raises MissingOptions, naming what was looked for, where there is none or no saying which.
+    Raises: MissingOptions, naming what was looked for, where there is none or no saying which.
     """
     path = Path(path)
     there = sorted(entry for entry in path.parent.iterdir() if entry.suffix.lower() == ".asf" and entry.is_file())
@@ -176,7 +179,10 @@ def find_asf(path: str | os.PathLike[str]) -> Path:
 
 
 def read_asf(path: str | os.PathLike[str]) -> Skeleton:
-    """The skeleton of an ASF file. Raises InputError naming file and line for one that is garbled or cut short."""
+    """The skeleton of an ASF file.
+
+    Raises: InputError naming file and line for one that is garbled or cut short.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no skeleton {str(path)!r} (asf=)")
@@ -406,7 +412,7 @@ def _fixed_axes(order: str, angles: Array) -> Array:
 def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
     """The angles of an AMC file for a skeleton, whose bones and dofs it must give in every frame.
 
-    Raises InputError naming file and line or frame.
+    Raises: InputError naming file and line or frame.
     """
     path = Path(path)
     data = content(path).removeprefix(b"\xef\xbb\xbf")
@@ -560,7 +566,7 @@ def bone_rotations(skeleton: Skeleton, angles: Angles, *, up: str = "y") -> Arra
     It turns a bone's rest direction, `to_world`-ed like positions, to the direction that the bone has now. up="z"
     leaves the file's axes as they are.
 
-    Raises InputError for an unknown axis.
+    Raises: InputError for an unknown axis.
     """
     axes, signs = upward(up)
     turned = np.stack(_orientations(skeleton, angles), axis=1)

@@ -26,6 +26,7 @@ from mocap_data.readers.common import (
     fast_table,
     not_text,
     parse_rows,
+    rate_said,
     shown,
     whole_rate,
     world_clip,
@@ -69,7 +70,7 @@ def read_bvh(
 
     A frame time that is a rounded 1/60 s gives 60 Hz, not 59.9999.
 
-    Raises InputError naming file and line: a garbled hierarchy, fewer or more frames than declared, a line
+    Raises: InputError naming file and line: a garbled hierarchy, fewer or more frames than declared, a line
     with too few or too many numbers, a text or a value that is not finite, no frames.
     """
     path = Path(path)
@@ -300,8 +301,10 @@ def _frames(path: Path, text: bytes, first_line: int, joints: list[Joint]) -> tu
     frame_time = _declared(path, time_line, time[0], "Frame Time")
     if declared != int(declared) or declared < 0:
         raise InputError(f"{path}, line {count_line}: {declared:g} is no number of frames")
-    if not frame_time > 0.0 or not np.isfinite(1.0 / frame_time):
+    if not frame_time > 0.0:
         raise InputError(f"{path}, line {time_line}: a frame time of {frame_time:g} s is not positive")
+    digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
+    rate_hz = rate_said(f"{path}, line {time_line}", whole_rate(frame_time, digits))
     table = text[time.end() :]
     if declared == 0 and not table.strip():
         raise InputError(f"{path}, line {count_line}: the file has no frames")
@@ -311,8 +314,7 @@ def _frames(path: Path, text: bytes, first_line: int, joints: list[Joint]) -> tu
         values = _slow_table(path, table, time_line, columns, declared)
     _check_count(path, len(values), declared)
     check_size(path, len(values), len(joints))
-    digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
-    return whole_rate(frame_time, digits), values
+    return rate_hz, values
 
 
 def _lines_in(text: bytes) -> int:

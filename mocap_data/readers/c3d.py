@@ -29,6 +29,7 @@ from mocap_data.readers.common import (
     MissingOptions,
     check_size,
     content,
+    rate_said,
     shown,
     world_clip,
 )
@@ -94,7 +95,7 @@ def read_c3d(
     rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's name.
     up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
 
-    Raises InputError naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
+    Raises: InputError naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
     a marker that is missing for longer (with its frames).
     """
     path = Path(path)
@@ -102,20 +103,15 @@ def read_c3d(
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
         raise MissingOptions(f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=", ("rate_hz",))
+    if rate_hz is None:
+        rate_said(path, rate)
     unit: float | str = header.units if scale is None else scale
     if scale is None and header.units.lower() not in UNITS:
         raise MissingOptions(
             f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=", ("scale",)
         )
     labels = _labels(header)
-    chosen = (
-        [label for label in labels if not label.startswith("*")] if names is None else [str(entry) for entry in names]
-    )
-    for label in chosen:
-        if label not in labels:
-            raise unknown(f"marker (in {path})", label, labels)
-    if not chosen:
-        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
+    chosen = _chosen(path, labels, names)
     points, missing = _points(path, header)
     columns = [labels.index(label) for label in chosen]
     positions = fill_gaps(
@@ -142,14 +138,15 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
     known samples (a line where there are fewer than four). Frames before the last marker appears and after the first
     disappears are left out, up to half of all.
 
-    Raises InputError naming the marker and its frames (of the recording, from 0) where that is not enough.
+    Raises: InputError naming the marker and its frames (of the recording, from 0) where that is not enough.
     """
     frames = len(points)
     known = np.logical_not(missing)
     never = ~known.any(axis=0)
     if never.any():
         raise InputError(
-            f"{what}: marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames; leave it out with names="
+            f"{what}: marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames; "
+            "leave it out with names="
         )
     first = np.argmax(known, axis=0)
     last = frames - 1 - np.argmax(known[::-1], axis=0)
@@ -157,8 +154,8 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
     if stop - start < max(1, (frames + 1) // 2):
         late, early = int(np.argmax(first)), int(np.argmin(last))
         raise InputError(
-            f"{what}: marker {names[late]!r} appears in frame {start} and {names[early]!r} is last seen in frame {stop - 1} of "
-            f"{frames}; less than half of the recording has all markers; leave them out with names="
+            f"{what}: marker {names[late]!r} appears in frame {start} and {names[early]!r} is last seen in frame "
+            f"{stop - 1} of {frames}; less than half of the recording has all markers; leave them out with names="
         )
     filled = points.copy()
     for m, name in enumerate(names):
@@ -168,8 +165,8 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
         for gap in np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1):
             if len(gap) > max_frames:
                 raise InputError(
-                    f"{what}: marker {name!r} is missing in frames {gap[0]} to {gap[-1]} ({len(gap)} frames, more than the "
-                    f"{max_frames} that are filled: max_gap_s)"
+                    f"{what}: marker {name!r} is missing in frames {gap[0]} to {gap[-1]} ({len(gap)} frames, more than "
+                    f"the {max_frames} that are filled: max_gap_s)"
                 )
         seen = np.flatnonzero(known[:, m])
         if len(seen) >= 4:
@@ -177,6 +174,17 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
         else:
             filled[gone, m] = np.stack([np.interp(gone, seen, points[seen, m, axis]) for axis in range(3)], axis=1)
     return filled[start:stop]
+
+
+def _chosen(path: Path, labels: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """The markers to take: those that are asked for, else all labelled ones."""
+    chosen = [label for label in labels if not label.startswith("*")] if names is None else [str(n) for n in names]
+    for label in chosen:
+        if label not in labels:
+            raise unknown(f"marker (in {path})", label, labels)
+    if not chosen:
+        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
+    return chosen
 
 
 def _labels(header: _Header) -> list[str]:
@@ -204,8 +212,8 @@ def _points(path: Path, header: _Header) -> tuple[Array, Array]:
         points, missing = arrays["points"], arrays["missing"]
     if points.shape != (header.frames, header.points, 3):
         raise InputError(
-            f"{path}: ezc3d finds {points.shape[0]} frames of {points.shape[1]} points, the file declares {header.frames} "
-            f"of {header.points}"
+            f"{path}: ezc3d finds {points.shape[0]} frames of {points.shape[1]} points, the file declares "
+            f"{header.frames} of {header.points}"
         )
     return points, missing
 
@@ -246,14 +254,14 @@ def _header(path: Path, data: bytes) -> _Header:
     needed = frames * (4 * points + analogs) * (4 if data_scale < 0.0 else 2)
     if data_start < 2 or begin + needed > len(data):
         raise InputError(
-            f"{path} declares {frames} frames of {points} points ({needed:,} bytes from block {data_start} on), the file has "
-            f"{len(data):,} bytes; it is cut short or damaged"
+            f"{path} declares {frames} frames of {points} points ({needed:,} bytes from block {data_start} on), the file "
+            f"has {len(data):,} bytes; it is cut short or damaged"
         )
     size = needed // frames
     if last == 0xFFFF and len(data) - begin - needed > size + _BLOCK:
         raise InputError(
-            f"{path} holds some {(len(data) - begin) // size:,} frames, but says {frames:,}, the most that its header can count; "
-            "cut it into parts"
+            f"{path} holds some {(len(data) - begin) // size:,} frames, but says {frames:,}, the most that its "
+            "header can count; cut it into parts"
         )
     labels = [label for n in ("", *range(2, 100)) for label in parameters.texts(f"LABELS{n}")]
     screen = (parameters.texts("Y_SCREEN") or ("",))[0].strip().lower().removeprefix("+")
@@ -314,7 +322,10 @@ class _Parameters:
 
 
 def _parameters(path: Path, data: bytes, at: int, stop: int) -> _Parameters:
-    """Walk the chain of groups and parameters. Raises InputError for one that leads out of its section or the file."""
+    """Walk the chain of groups and parameters.
+
+    Raises: InputError for one that leads out of its section or the file.
+    """
     groups: dict[int, str] = {}
     found: list[tuple[int, str, _Value]] = []
     stop = min(stop, len(data))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,10 +26,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array, read_only
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.readers.common import MissingOptions, check_size, shown
-
-# What h5py raises where the file's structure is broken.
-_DAMAGED = (OSError, RuntimeError, KeyError, ValueError, OverflowError, MemoryError)
+from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
+from mocap_data.outside import reading
+from mocap_data.readers.common import MissingOptions, check_size, rate_said, shown
 
 _LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
 _SPINE = ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head")
@@ -131,21 +129,21 @@ class HumanoidMotion:
 def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
     """Whether a file is HDF5 with clips in this layout (looks at its first group only)."""
     try:
-        with h5py.File(path, "r") as file:
-            first = next(iter(file), None)
-            return first is not None and _walker(file[first]) is not None
-    except _DAMAGED:
+        with open_hdf5(Path(path)) as file:
+            first = next(iter(file), "")
+            return isinstance(first, str) and _walker(member(file, first)) is not None
+    except InputError:
         return False
 
 
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
     """The clips of a file, sorted by name, from their attributes alone; groups that are no clips are left out.
 
-    Raises InputError for what is no such file.
+    Raises: InputError for what is no such file.
     """
-    with _open(path) as file:
+    with open_hdf5(Path(path)) as file:
         found = []
-        for name in _names(file):
+        for name in sorted(members(file)):
             try:
                 found.append(_header(path, file, name))
             except InputError:
@@ -167,10 +165,10 @@ def read_cmu_h5(
 
     clip: its name in the file; may be left out where the file has one. name: of the result, by default the clip's.
 
-    Raises InputError naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
+    Raises: InputError naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
     shape, values that are not finite; MissingOptions where clip= is needed.
     """
-    with _open(path) as file:
+    with open_hdf5(Path(path)) as file:
         chosen = _chosen(path, file, clip)
         return _clip(path, file, chosen, name, source, licence)
 
@@ -182,9 +180,12 @@ def read_cmu_h5_all(
     source: str | None = None,
     licence: str = "unknown",
 ) -> Iterator[Clip]:
-    """The keypoints of every clip, or of those named, one at a time: memory holds one. Raises as `read_cmu_h5` does."""
-    with _open(path) as file:
-        for name in _names(file) if clips is None else clips:
+    """The keypoints of every clip, or of those named, one at a time: memory holds one.
+
+    Raises: as `read_cmu_h5` does.
+    """
+    with open_hdf5(Path(path)) as file:
+        for name in sorted(members(file)) if clips is None else clips:
             yield _clip(path, file, _chosen(path, file, name), None, source, licence)
 
 
@@ -195,8 +196,11 @@ def read_cmu_h5_motion(
     source: str | None = None,
     licence: str = "unknown",
 ) -> HumanoidMotion:
-    """One clip at joint level, for a map of joint angles. Raises as `read_cmu_h5` does."""
-    with _open(path) as file:
+    """One clip at joint level, for a map of joint angles.
+
+    Raises: as `read_cmu_h5` does.
+    """
+    with open_hdf5(Path(path)) as file:
         chosen = _chosen(path, file, clip)
         header = _header(path, file, chosen)
         where = f"{path}, clip {chosen!r}:"
@@ -226,52 +230,32 @@ def read_cmu_h5_motion(
 # --- inside the file ---
 
 
-@contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
-    if not Path(path).exists():
-        raise InputError(f"no file {str(path)!r}")
-    if Path(path).is_dir():
-        raise InputError(f"{str(path)!r} is a folder, expected a file of CMU clips (HDF5)")
-    try:
-        file = h5py.File(path, "r")
-    except PermissionError:
-        raise
-    except OSError as error:
-        reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
-        raise InputError(f"{path} cannot be read: {reason}") from None
-    with file:
-        try:
-            yield file
-        except InputError:
-            raise
-        except _DAMAGED as error:
-            raise InputError(f"{path} is damaged ({shown(str(error))})") from None
-
-
-def _names(file: h5py.File) -> list[str]:
-    return sorted(name for name in file if isinstance(name, str))  # a damaged name comes as bytes
-
-
 def _walker(group: Any) -> h5py.Group | None:
     """The group that holds a clip's arrays: walkers/walker_0, or where a writer left out one of the two levels."""
     if not isinstance(group, h5py.Group):
         return None
-    for place in ("walkers/walker_0", "walker_0", "walkers", ""):
-        inner = group.get(place) if place else group
-        if isinstance(inner, h5py.Group) and "body_positions" in inner and "position" in inner:
+    for place in (("walkers", "walker_0"), ("walker_0",), ("walkers",), ()):
+        inner: Any = group
+        for name in place:
+            inner = member(inner, name) if isinstance(inner, h5py.Group) else None
+        if isinstance(inner, h5py.Group) and all(
+            member(inner, key) is not None for key in ("body_positions", "position")
+        ):
             return inner
     return None
 
 
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
-    """The clip to read. Raises InputError for one that there is not, MissingOptions where several are to choose
-    from."""
+    """The clip to read.
+
+    Raises: InputError for one that there is not, MissingOptions where several are to choose from.
+    """
     if clip is not None:
-        if str(clip) in file:
+        if member(file, str(clip)) is not None:
             return str(clip)
-        names = _names(file)
+        names = sorted(members(file))
         raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {_listed(names)}")
-    names = _names(file)
+    names = sorted(members(file))
     if len(names) == 1:
         return names[0]
     if not names:
@@ -284,43 +268,41 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
-    """Frames and rate from a clip's attributes. Raises InputError for a group that is no clip."""
-    try:
-        group = file[name]
-        walker = _walker(group)
-        attributes = {
-            key: float(np.asarray(group.attrs[key]).reshape(())) for key in ("dt", "num_steps") if key in group.attrs
-        }
-    except (*_DAMAGED, TypeError) as error:
-        raise InputError(f"{path}, clip {name!r}: damaged ({shown(str(error))})") from None
-    if walker is None:
-        raise InputError(f"{path}, clip {name!r}: no walkers/walker_0 with position and body_positions")
+    """Frames and rate from a clip's attributes.
+
+    Raises: InputError for a group that is no clip.
+    """
+    where = f"{path}, clip {name!r}"
+    with reading(where):  # list_cmu_h5 passes over a damaged one
+        group = member(file, name)
+        if _walker(group) is None:
+            raise InputError(f"{where}: no walkers/walker_0 with position and body_positions")
+        known = attributes(group)
+    said = {}
     for key in ("dt", "num_steps"):
-        if not attributes.get(key, 0.0) > 0.0 or not math.isfinite(attributes[key]):
-            found = attributes.get(key, "missing")
-            raise InputError(f"{path}, clip {name!r}: attribute {key!r} is {found}, expected more than 0")
-    frames = int(attributes["num_steps"])
-    check_size(f"{path}, clip {name!r}", frames, 1 + len(BODY_NAMES))  # an array may claim any size without being there
-    return CmuClip(name, frames, 1.0 / attributes["dt"])
+        value = np.asarray(known.get(key, "missing"))
+        if value.size != 1 or value.dtype.kind not in "fiu" or not 0.0 < value.reshape(()) < math.inf:
+            raise InputError(f"{where}: attribute {key!r} is {shown(str(value))}, expected more than 0")
+        said[key] = float(value.reshape(()))
+    check_size(where, int(said["num_steps"]), 1 + len(BODY_NAMES))  # an array may claim any size without being there
+    return CmuClip(name, int(said["num_steps"]), rate_said(where, 1.0 / said["dt"]))
 
 
 def _array(path: Any, file: h5py.File, header: CmuClip, key: str, rows: int | None) -> Array:
     """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is taken as that.
 
-    Raises InputError for an array that is missing, damaged, or of another shape.
+    Raises: InputError for an array that is missing, damaged, or of another shape.
     """
-    walker = _walker(file[header.name])
+    walker = _walker(member(file, header.name))
     where = f"{path}, clip {header.name!r}:"
-    data = None if walker is None else walker.get(key)
-    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiu":
-        raise InputError(f"{where} array {key!r} is missing, or no numbers")
+    data = None if walker is None else member(walker, key)
+    if data is None:
+        raise InputError(f"{where} array {key!r} is missing")
+    array_bytes(data, f"{where} array {key!r}")
     frames = header.num_frames
     for shape, turn in (((rows, frames), True), ((frames, rows), False)):
         if data.ndim == 2 and all(want in (None, have) for want, have in zip(shape, data.shape)):
-            try:
-                values = np.asarray(data[...], dtype=np.float64)
-            except _DAMAGED as error:
-                raise InputError(f"{where} {key} is damaged ({shown(str(error))})") from None
+            values = np.asarray(read_array(data, f"{where} {key}"), dtype=np.float64)
             return values.T if turn else values
     raise InputError(f"{where} {key} is of shape {data.shape}, expected ({rows or 'N'}, {frames})")
 

@@ -13,12 +13,17 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
+from mocap_data.outside import regular_file, require_memory
 
 # What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million coordinates, and a
 # text of that size 100 MB; beyond these limits a file is damaged, made to harm, or better cut first.
 MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000  # joints of a hierarchy, bones, markers
 MAX_COORDINATES = 100_000_000  # frames x keypoints x 3: 0.8 GB
+BYTES_PER_KEYPOINT = 160  # and frame, at the peak of forward kinematics: positions, rotations and angles, twice
+# Frames per second that a file may say: from what poses of slow video have to what the fastest cameras do. A rate
+# beyond is a time in another unit, and a motion of seconds would become hours.
+RATES_HZ = (5.0, 10_000.0)
 
 # The dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore paws, "Foot_end" the hind paws.
 DOG_NAMES = (
@@ -88,7 +93,7 @@ _SHORT_UNITS = ("m", "dm", "cm", "mm", "in", "ft")
 def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     """`scale` as a number: of metres per unit of the file, or the name of that unit ("cm").
 
-    Raises InputError for an unknown name, or a number that is not positive and finite.
+    Raises: InputError for an unknown name, or a number that is not positive and finite.
     """
     if isinstance(scale, str):
         text = scale.strip()
@@ -115,9 +120,11 @@ UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 
 def upward(up: str) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
-    """The file's axes that become X, Y and Z, and the signs they are taken with. Raises InputError for no axis.
+    """The file's axes that become X, Y and Z, and the signs they are taken with.
 
     With a downward axis, "-y", the recording is turned half round about the X axis of the result.
+
+    Raises: InputError for no axis.
     """
     name = str(up).strip().lower()
     if name not in UP_AXES:
@@ -132,7 +139,7 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
         recording is not touched. "-x", "-y", "-z": that axis points down.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
-    Raises InputError for another axis or scale.
+    Raises: InputError for another axis or scale.
     """
     axes, signs = upward(up)
     metres = metres_per_unit(scale, path)
@@ -154,7 +161,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
-    Raises InputError, naming the file, for what `to_world` and `Clip` refuse.
+    Raises: InputError, naming the file, for what `to_world` and `Clip` refuse.
     """
     if len(names) != positions.shape[1]:
         raise InputError(f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names")
@@ -175,23 +182,39 @@ def world_clip(
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file. Raises InputError beyond MAX_FILE_BYTES, OSError where it cannot be read."""
-    size = path.stat().st_size
-    if size > MAX_FILE_BYTES:
-        most = f"{MAX_FILE_BYTES >> 20:,} MB"
-        raise InputError(f"{path} has {size / 2**20:,.0f} MB, more than the {most} that are read; cut it into parts")
-    return path.read_bytes()
+    """The bytes of a file.
+
+    Raises: InputError beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be read.
+    """
+    return regular_file(path, at_most=MAX_FILE_BYTES).read_bytes()
 
 
 def check_size(path: Any, frames: int, keypoints: int) -> None:
-    """Refuse, before anything is allocated, a recording with more than MAX_KEYPOINTS or MAX_COORDINATES."""
+    """Refuse, before anything is allocated, a recording that is too large.
+
+    Raises: InputError for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
+    """
     if keypoints > MAX_KEYPOINTS:
         raise InputError(f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read")
     if 3 * frames * keypoints > MAX_COORDINATES:
         raise InputError(
-            f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates that "
-            "are read; cut it into parts"
+            f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates "
+            "that are read; cut it into parts"
         )
+    require_memory(BYTES_PER_KEYPOINT * frames * keypoints, f"{path}: {frames:,} frames of {keypoints:,} keypoints")
+
+
+def rate_said(path: Any, rate_hz: float) -> float:
+    """The frames per second that a file says, directly or as a time per frame.
+
+    Raises: InputError for a rate outside of RATES_HZ.
+    """
+    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
+        return rate_hz
+    lasts = f", a frame of {1.0 / rate_hz:g} s," if rate_hz > 0.0 else ""
+    unit = " (a time in milliseconds?)" if RATES_HZ[0] <= 1000.0 * rate_hz <= RATES_HZ[1] else ""
+    expected = f"expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}"
+    raise InputError(f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; {expected}{unit}")
 
 
 def not_text(path: Any, data: bytes) -> str | None:
@@ -273,7 +296,7 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
 
     line_numbers: of each row in the file, for errors.
 
-    Raises InputError naming the line of a word that is no number, or no finite one.
+    Raises: InputError naming the line of a word that is no number, or no finite one.
     """
     try:
         values = np.array(rows, dtype=np.float64)

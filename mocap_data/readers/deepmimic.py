@@ -7,7 +7,6 @@ one, none for a fixed one. Quaternions are (w, x, y, z); Y is up, and the charac
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +19,17 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
+from mocap_data.outside import read_json
 from mocap_data.readers.common import (
     MAX_KEYPOINTS,
     MissingOptions,
     check_size,
-    content,
+    rate_said,
     shown,
     whole_rate,
     world_clip,
 )
 
-MAX_JSON_BYTES = 100 * 2**20  # parsed it takes ten times that
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
 _ROBOT_NUMBERS = 19  # of a frame of a four-legged robot with 12 joints: a robot's motion, no recording
 
@@ -95,11 +94,11 @@ def read_deepmimic(
     rate_hz: in place of the frames' own durations, which must be alike.
     scale: metres per unit, or the unit's name. up: the upward axis; see `to_world`.
 
-    Raises InputError naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
+    Raises: InputError naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
     value that is not finite, no character.
     """
     path = Path(path)
-    frames = _frames(path, load_json(path))
+    frames = _frames(path, read_json(path))
     joints: tuple[Joint, ...] = HUMANOID
     if character is not None or frames.shape[1] != size_of(HUMANOID):
         joints = read_character(_character(path, frames.shape[1]) if character is None else Path(character))
@@ -186,26 +185,6 @@ def _heading(q: Array) -> Array:
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
-def load_json(path: Path) -> Any:
-    """What a JSON file holds. Raises InputError, naming the file, for one too large, too deep, or no JSON."""
-    data = content(path)
-    if len(data) > MAX_JSON_BYTES:
-        raise InputError(
-            f"{path} has {len(data) >> 20} MB, more than the {MAX_JSON_BYTES >> 20} MB of JSON that are read"
-        )
-    if not data.strip():
-        raise InputError(f"{path} is empty, expected JSON")
-    try:
-        return json.loads(data.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is no JSON: it is no text in UTF-8") from None
-    except json.JSONDecodeError as error:
-        cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
-        raise InputError(f"{path}, line {error.lineno}: no valid JSON ({error.msg}){cut}") from None
-    except (RecursionError, ValueError) as error:
-        raise InputError(f"{path} is no JSON that can be read ({shown(str(error))})") from None
-
-
 def _frames(path: Path, document: Any) -> Array:
     """The frames (T, numbers) of a motion file."""
     if not isinstance(document, Mapping) or "Frames" not in document:
@@ -228,8 +207,8 @@ def _frames(path: Path, document: Any) -> Array:
             raise InputError(f"{path}: frame {i} has an entry that is no number")
     if size == _ROBOT_NUMBERS or "FrameDuration" in document:
         raise InputError(
-            f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to retarget; "
-            "npmp inspect shows it"
+            f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to "
+            "retarget; npmp inspect shows it"
         )
     if size < 8:
         raise InputError(
@@ -258,8 +237,8 @@ def _normalized(path: Path, frames: Array, joints: Sequence[Joint]) -> Array:
             if wrong.any():
                 i = int(np.argmax(wrong))
                 raise InputError(
-                    f"{path}: frame {i}: the quaternion of {joint.name!r} has length {lengths[i]:.3g}, expected 1; another "
-                    "character?"
+                    f"{path}: frame {i}: the quaternion of {joint.name!r} has length {lengths[i]:.3g}, expected 1; "
+                    "another character?"
                 )
             frames[:, column : column + 4] /= lengths[:, None]
         column += size
@@ -278,7 +257,7 @@ def _rate(path: Path, durations: Array) -> float:
         raise InputError(
             f"{path}: frame {i} lasts {used[i]:g} s, most last {middle:g} s; give rate_hz= to play them evenly"
         )
-    return whole_rate(middle, digits=5)
+    return rate_said(path, whole_rate(middle, digits=5))
 
 
 def _character(path: Path, numbers: int) -> Path:
@@ -289,18 +268,21 @@ def _character(path: Path, numbers: int) -> Path:
         if file.is_file() and file != path:
             return file
     raise MissingOptions(
-        f"{path} has {numbers} numbers in a frame, only the humanoid's {size_of(HUMANOID)} need no character file; looked for "
-        f"{' or '.join(file.name for file in wanted)} in its folder; give character=",
+        f"{path} has {numbers} numbers in a frame, only the humanoid's {size_of(HUMANOID)} need no character file; "
+        f"looked for {' or '.join(file.name for file in wanted)} in its folder; give character=",
         ("character",),
     )
 
 
 def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
-    """The joints of a DeepMimic character file. Raises InputError, naming it, for other contents."""
+    """The joints of a DeepMimic character file.
+
+    Raises: InputError, naming it, for other contents.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no character file {str(path)!r} (character=)")
-    document = load_json(path)
+    document = read_json(path)
     try:
         entries = document["Skeleton"]["Joints"]
         joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))

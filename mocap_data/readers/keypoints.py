@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
+from mocap_data.npz import load_npz
 from mocap_data.readers.common import (
     DOG_NAMES,
     DOG_PARENTS,
@@ -26,24 +23,9 @@ from mocap_data.readers.common import (
     not_text,
     parse_numbers,
     parse_rows,
-    shown,
+    rate_said,
     whole_rate,
     world_clip,
-)
-
-MAX_ARCHIVE_BYTES = 1 << 30  # of one array, unpacked: a small archive may claim to hold far more than there is memory
-
-# What numpy and zipfile raise for a file that is damaged or something else.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
 )
 
 
@@ -68,22 +50,11 @@ def read_csv(
         the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
     scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
 
-    Raises InputError naming file and line: no rows, rows of differing length, a text or a value that is not
+    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not
     finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    data = content(path).removeprefix(b"\xef\xbb\xbf")
-    header = _names_row(path, data)
-    if header is None:
-        said, times, values = None, None, _table(path, data)
-    else:
-        said, first, rest, skipped = header
-        table = _table(path, rest, first_line=skipped + 1)
-        width = 3 * len(said) + (first is not None)
-        if table.shape[1] != width:
-            raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
-        times = table[:, 0] if first == "time" else None
-        values = table[:, 1:] if first is not None else table
+    said, times, values = _named_table(path, content(path).removeprefix(b"\xef\xbb\xbf"))
     columns = values.shape[1]
     if columns % 3:
         raise InputError(f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint")
@@ -116,6 +87,20 @@ def read_csv(
         source=source,
         licence=licence,
     )
+
+
+def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
+    """The keypoints' names, the times (T,) [s] (both None where the file has none), and the coordinates (T, 3 M)."""
+    header = _names_row(path, data)
+    if header is None:
+        return None, None, _table(path, data)
+    said, first, rest, skipped = header
+    table = _table(path, rest, first_line=skipped + 1)
+    width = 3 * len(said) + (first is not None)
+    if table.shape[1] != width:
+        raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
+    times = table[:, 0] if first == "time" else None
+    return said, times, table[:, 1:] if first is not None else table
 
 
 _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IGNORECASE)
@@ -157,7 +142,7 @@ def _rate_of(path: Path, times: Array) -> float:
         frame = int(np.argmax(uneven))
         lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {step:g} s"
         raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
-    return whole_rate(float(times[-1] - times[0]) / len(steps), digits=5)
+    return rate_said(path, whole_rate(float(times[-1] - times[0]) / len(steps), digits=5))
 
 
 def _table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
@@ -215,22 +200,11 @@ def read_npz(
 
     Archives are read without pickle, so one that holds Python objects is refused.
 
-    Raises InputError naming the file: no archive, damaged, an array missing, of a wrong shape or type, or a
+    Raises: InputError naming the file: no archive, damaged, an array missing, of a wrong shape or type, or a
     value that is not finite.
     """
     path = Path(path)
-    data = content(path)  # at once, so that errors below are about the contents, not the disk
-    try:
-        archive = np.load(io.BytesIO(data), allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} holds a single array, expected an archive of positions, names, fps")
-        with archive:
-            refuse_bombs(path, archive)
-            arrays = {key: _array(path, archive, key) for key in ("positions", "names", "fps", "parents")}
-    except InputError:
-        raise
-    except _DAMAGED as error:
-        raise InputError(f"{path} cannot be read as a numpy archive; damaged, or none ({shown(repr(error))})") from None
+    arrays = load_npz(path, ("positions", "names", "fps", "parents"))
     positions = arrays["positions"]
     missing = [
         key
@@ -251,7 +225,7 @@ def read_npz(
     if rate_hz is None:
         if arrays["fps"].size != 1 or arrays["fps"].dtype.kind not in "fiu":
             raise InputError(f"{path}: fps must be one number")
-        rate_hz = float(arrays["fps"].reshape(()))
+        rate_hz = rate_said(path, float(arrays["fps"].reshape(())))
     parents = arrays["parents"]
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
         raise InputError(f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}")
@@ -268,25 +242,3 @@ def read_npz(
         source=source,
         licence=licence,
     )
-
-
-def refuse_bombs(path: Path, archive: Any) -> None:
-    """Refuse an archive whose entries unpack to more than MAX_ARCHIVE_BYTES, or whose headers claim that."""
-    for entry in archive.zip.infolist():
-        if entry.file_size > MAX_ARCHIVE_BYTES:
-            raise InputError(
-                f"{path}: {shown(entry.filename)} unpacks to {entry.file_size / 2**20:,.0f} MB, more than the "
-                f"{MAX_ARCHIVE_BYTES >> 20:,} MB that are read"
-            )
-
-
-def _array(path: Path, archive: Any, key: str) -> Any:
-    """An array of the archive, or None when it has none of that name."""
-    if key not in archive.files:
-        return None
-    try:
-        return archive[key]
-    except ValueError as error:
-        if "allow_pickle" in str(error):
-            raise InputError(f"{path}: {key} holds Python objects, which are never unpickled") from None
-        raise

@@ -112,4 +112,4 @@ def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", f"out={tmp_path / 'a'}"]) == 2
     assert "npmp export needs data=..." in capsys.readouterr().err
     assert cli.main(["export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
-    assert "no motion file" in capsys.readouterr().err
+    assert "no file" in capsys.readouterr().err

@@ -99,3 +99,9 @@ def test_bad_input(change: dict, message: str) -> None:
     good = {"positions": np.zeros((2, 2, 3)), "names": ("a", "b"), "rate_hz": 10.0, "name": "x"}
     with pytest.raises(InputError, match=message):
         Clip(**{**good, **change})
+
+
+def test_no_resampling_to_more_than_memory_holds() -> None:
+    clip = Clip(np.zeros((600, 2, 3)), ("a", "b"), 1e-6)
+    with pytest.raises(InputError, match=r"600,000,000 s resampled from 1e-06 to 50 Hz needs about [\d,.]+ GiB"):
+        clip.resample(50.0)

@@ -118,7 +118,7 @@ def spoil(path: Path, key: str, value: Any) -> None:
         ("body_positions", np.zeros((90, 7)), r"body_positions is of shape \(90, 7\), expected \(90, 3\)"),
         ("body_positions", np.full((90, 3), np.nan), "not finite"),
         ("body_quaternions", np.zeros((120, 3)), "not of length 1"),
-        ("position", np.array(["a", "b"], dtype="S1"), "no numbers"),
+        ("position", np.array(["a", "b"], dtype="S1"), "expected an array of numbers"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, key: str, value: Any, message: str) -> None:

@@ -12,10 +12,10 @@ from scipy.spatial.transform import Rotation
 
 import mocap_data
 from mocap_data.errors import InputError
-from mocap_data.plausible import doubts
 from mocap_data.readers import read_all
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.deepmimic import HUMANOID, Joint, forward_kinematics, size_of
+from mocap_data.sanity import doubts
 
 HALF = float(np.sqrt(0.5))
 # A root, a ball joint 1 above it, a hinge 1 further along x, an end fixed 1 further along x.
@@ -137,8 +137,8 @@ def frames(*rows: list[float]) -> str:
         (frames(REST, REST[:-1]), "frame 1 has 12 numbers, the frames before have 13"),
         (frames(REST).replace("0.02", "NaN"), "frame 0 has a value that is not finite"),
         (frames(REST).replace("0.02", "1" * 400), "has a value that is not finite"),
-        (frames(REST).replace("0.02", "1" * 5000), "is no JSON that can be read ('Exceeds the limit"),
-        ('{"a": ' + "[" * 100_000, "is no JSON that can be read ('maximum recursion depth"),
+        (frames(REST).replace("0.02", "1" * 5000), "is no JSON that can be read (Exceeds the limit"),
+        ('{"a": ' + "[" * 100_000, "is no JSON that can be read (maximum recursion depth"),
         (frames([*REST, 0]), "has 14 numbers in a frame, its character needs 13"),
         (frames([*REST[:4], 0, 0, 0, 0, *REST[8:]]), "frame 0: the quaternion of 'root' has length 0, expected 1"),
         (frames([*REST[:8], 2, *REST[9:]]), "frame 0: the quaternion of 'ball' has length 2, expected 1"),

@@ -72,8 +72,10 @@ def test_contacts_of_zeros_and_ones() -> None:
         ({"frame_quality": {"f": np.zeros(41)}}, "frame_quality 'f' 41"),
         ({"frame_quality": {"f": np.zeros((40, 1))}}, r"frame_quality 'f' has shape \(40, 1\)"),
         ({"frame_quality": {"f": np.full(40, np.inf)}}, "frame_quality 'f' has a value that is not finite"),
-        ({"weight": -1.0}, "weight -1.0 must be finite and at least 0"),
+        ({"weight": -1.0}, "weight -1.0 must be 0, or from 1e-09 to "),
         ({"weight": np.nan}, "weight nan"),
+        ({"weight": 1e308}, r"weight 1e\+308"),
+        ({"weight": 5e-324}, "weight 5e-324"),
         ({"start_s": np.inf}, "start_s inf is not finite"),
     ],
 )

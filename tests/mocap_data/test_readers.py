@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 import mocap_data
+from mocap_data import outside, store
 from mocap_data.errors import InputError
-from mocap_data.readers import is_recording, keypoints, options_of, read_all
+from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
+from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.store import MotionSet, write_motions
 
 BVH = """HIERARCHY
@@ -175,7 +179,7 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
         ("0 50 20", "0 1e999 20", "line 20: a value is not finite"),
         (
             "Frames: 2\nFrame Time: 0.0166667\n0 50 0 0 0 0 0 0 0\n0 50 20 90 0 0 0 0 90",
-            "Frames: 0\nFrame Time: 1",
+            "Frames: 0\nFrame Time: 0.1",
             "line 17: the file has no frames",
         ),
         ("HIERARCHY", "HIERARCHIE", "line 1: expected HIERARCHY, found 'HIERARCHIE'"),
@@ -315,7 +319,7 @@ def test_one_clip_of_a_file_of_one(bvh: Path) -> None:
 
 def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
     deep = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 " for i in range(1, 1500))
-    text = f"HIERARCHY\nROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}\nMOTION\nFrames: 1\nFrame Time: 1\n5\n"
+    text = f"HIERARCHY\nROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}\nMOTION\nFrames: 1\nFrame Time: 0.1\n5\n"
     (tmp_path / "deep.bvh").write_text(text)
     clip = mocap_data.read(tmp_path / "deep.bvh", scale=1.0, up="z")
     np.testing.assert_array_equal(clip.positions[0, -1], [5, 1499, 0])
@@ -329,13 +333,13 @@ def test_what_would_not_fit_into_memory_is_refused_first(tmp_path: Path, monkeyp
     joints = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 }} " for i in range(1000))
     path = tmp_path / "wide.bvh"
     head = (
-        f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 1\n"
+        f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 0.1\n"
     )
     path.write_text(head + "1\n" * 100_000)
     with pytest.raises(InputError, match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates"):
         mocap_data.read(path)
     monkeypatch.setattr("mocap_data.readers.common.MAX_FILE_BYTES", 100_000)
-    with pytest.raises(InputError, match=r"has 0 MB, more than the 0 MB that are read; cut it into parts"):
+    with pytest.raises(InputError, match=r"has 2\d\d,\d\d\d bytes; at most 100,000 are read"):
         mocap_data.read(path)
 
 
@@ -388,7 +392,7 @@ def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="frame 1 lasts 2 s, most last 1 s; give rate_hz="):
         mocap_data.read(path)
     path.write_text("time,ax,ay,az\n0,1,2,3\n1e-320,1,2,3\n")
-    with pytest.raises(InputError, match="rate inf Hz is not positive"):
+    with pytest.raises(InputError, match="a rate of inf frames/s, a frame of 0 s, is not possible"):
         mocap_data.read(path)
     for header in ("x,y,z", "ax,ay,bz", "ax,az,ay", "ax,ay", "time"):
         path.write_text(f"{header}\n1,2,3\n")
@@ -466,7 +470,7 @@ class Bomb:
         ({"names": np.array([1, 2])}, "names must be a list of texts"),
         ({"names": np.array(["a"])}, "has 2 keypoints, but there are 1 names"),
         ({"fps": np.array([1.0, 2.0])}, "fps must be one number"),
-        ({"fps": 0.0}, "not positive"),
+        ({"fps": 0.0}, "a rate of 0 frames/s is not possible; expected 5 to 10,000"),
         ({"parents": np.array([0.5, 1.0])}, "parents must be a list of indices"),
         ({"parents": np.array([-1, 7])}, "parents must be 2 indices"),
         ({"names": np.array([Bomb(), Bomb()], dtype=object)}, "names holds Python objects"),
@@ -485,8 +489,8 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(tmp_path: Path, mo
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr(keypoints, "MAX_ARCHIVE_BYTES", 1 << 20)
-    with pytest.raises(InputError, match=r"'positions.npy' unpacks to 2 MB, more than the 1 MB that are read"):
+    monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
+    with pytest.raises(InputError, match=r"unpacking positions, names, fps needs about 0.0 GiB of memory"):
         mocap_data.read(path)
 
 
@@ -537,3 +541,49 @@ def test_a_bad_scale_names_the_file_once(bvh: Path) -> None:
     with pytest.raises(InputError) as error:
         mocap_data.read(bvh, scale=0.0)
     assert str(error.value).count(str(bvh)) == 1
+
+
+@pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))
+def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
+    """Opening a FIFO would wait for ever, reading /dev/zero never end."""
+    fifo, device = tmp_path / f"fifo{suffix}", tmp_path / f"device{suffix}"
+    os.mkfifo(fifo)
+    device.symlink_to("/dev/zero")
+    for path in (fifo, device):
+        for how in (mocap_data.read, read_all, read_robot_motion, store.read_motions, read_asf):
+            with pytest.raises(InputError):
+                how(path)
+        assert not is_recording(path) and kind_of(path) is None
+
+
+def test_special_files_beside_a_motion(tmp_path: Path) -> None:
+    (tmp_path / "1_1.amc").write_text("1\nroot 0\n")
+    (tmp_path / "a.json").write_text('{"Frames": [[0.1, 0, 0, 0, 1, 0, 0, 0, 0]]}')
+    os.mkfifo(tmp_path / "1.asf")
+    os.mkfifo(tmp_path / "a.txt")
+    for options in ({}, {"asf": tmp_path / "1.asf"}):
+        with pytest.raises(InputError):
+            mocap_data.read(tmp_path / "1_1.amc", **options)
+    for options in ({}, {"character": tmp_path / "a.txt"}):
+        with pytest.raises(InputError):
+            mocap_data.read(tmp_path / "a.json", **options)
+
+
+@pytest.mark.parametrize("header", ["(" * 4000, "-" * 9000 + "1", "[" * 5000, "{'a':" * 1500])
+def test_npz_headers_nested_deep(tmp_path: Path, header: str) -> None:
+    npy = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for key in ("positions", "names", "fps"):
+            archive.writestr(f"{key}.npy", npy)
+    with pytest.raises(InputError, match=r"a\.npz: ") as error:
+        mocap_data.read(tmp_path / "a.npz")
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "message"), [("16.6667", r"0\.06 frames/s.*in milliseconds"), ("1e-5", r"1e\+05 frames/s")]
+)
+def test_a_frame_time_in_another_unit(bvh: Path, time: str, message: str) -> None:
+    bvh.write_text(bvh.read_text().replace("0.0166667", time))
+    with pytest.raises(InputError, match=rf"line \d+: a rate of {message}"):
+        mocap_data.read(bvh)

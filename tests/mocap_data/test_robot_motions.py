@@ -89,7 +89,7 @@ def test_names_in_the_file_are_held_against_the_options(tmp_path: Path) -> None:
         ({"joint_vel": None}, "array 'joint_vel' is missing"),
         ({"fps": None}, "array 'fps' is missing"),
         ({"fps": np.array([50.0, 50.0])}, "fps must be one number"),
-        ({"fps": np.array([0.0])}, "rate 0.0 Hz is not positive"),
+        ({"fps": np.array([0.0])}, "a rate of 0 frames/s is not possible"),
         ({"body_quat_w": np.zeros((4, 2, 3))}, r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)"),
         ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w is of shape"),
         ({"body_quat_w": np.zeros((4, 2, 4))}, "root quaternion has length 0 at frame 0"),

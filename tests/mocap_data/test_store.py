@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -174,13 +176,13 @@ def test_spoilt_files(path: Path, how: str, message: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
-    with pytest.raises(InputError, match=r"no motion file '.*absent.h5'"):
+    with pytest.raises(InputError, match=r"no file '.*absent.h5'"):
         read_motions(tmp_path / "absent.h5")
     with pytest.raises(InputError, match="is a folder"):
         read_motions(tmp_path)
     text = tmp_path / "text.h5"
     text.write_text("not HDF5")
-    with pytest.raises(InputError, match=r"text.h5 cannot be read as a motion file: not HDF5"):
+    with pytest.raises(InputError, match=r"text.h5 cannot be read: not HDF5, or damaged"):
         read_motions(text)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -367,3 +369,30 @@ def test_select() -> None:
         whole.select(["a"], split="validation")
     with pytest.raises(InputError, match="were not split"):
         make_set().select(split="train")
+
+
+def test_a_full_disk_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+    """In a process of its own, since HDF5 used to crash: files there cannot grow beyond some KB."""
+    code = """
+import resource, sys
+from mocap_data.store import read_motions, write_motions
+motions = read_motions(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    write_motions(sys.argv[2], motions)
+except OSError as error:
+    print("refused:", error.strerror)
+"""
+    write_motions(tmp_path / "a.h5", make_set())
+    command = [sys.executable, "-c", code, str(tmp_path / "a.h5"), str(tmp_path / "b.h5")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert said.stdout == "refused: File too large\n", said.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_what_is_wrong_with_single_clips_can_be_listed(path: Path) -> None:
+    spoil(path, "array")
+    spoil(path, "nan")
+    refused: list[InputError] = []
+    assert read_motions(path, refused=refused).names == ("b",)
+    assert [str(error).partition("motions.h5")[2][:16] for error in refused] == [", clip 'a trot':", ": motion 'walk':"]

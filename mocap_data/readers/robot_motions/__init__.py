@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mocap_data.errors import InputError, unknown
+from mocap_data.outside import regular_file
 from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
 from mocap_data.readers.robot_motions.common import LAYOUTS, Layout, RobotMotion
 from mocap_data.readers.robot_motions.laikago import read_laikago
@@ -78,14 +79,10 @@ def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, 
     options, all optional: joint_names, robot (whose documented joint order it has), name, source, licence;
         body_names for mjlab, rate_hz for unitree_csv.
 
-    Raises InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are
+    Raises: InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are
     damaged or contradict the options.
     """
-    file = Path(path)
-    if not file.exists():
-        raise InputError(f"no file {str(path)!r}")
-    if file.is_dir():
-        raise InputError(f"{str(path)!r} is a folder, expected a motion ({', '.join(KINDS)})")
+    file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
         raise InputError(

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
-from mocap_data.readers.deepmimic import load_json
+from mocap_data.outside import read_json
+from mocap_data.readers.common import rate_said
 from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, rate_of, to_upright
 
 COLUMNS = 19
@@ -38,11 +39,11 @@ def read_laikago(
 
     joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) is the one with this layout.
 
-    Raises InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
+    Raises: InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
     is no finite number.
     """
     path = Path(path)
-    document = load_json(path)
+    document = read_json(path)
     if not isinstance(document, dict) or "Frames" not in document:
         raise InputError(f"{path}: no Frames; expected JSON with FrameDuration and Frames of {COLUMNS} numbers")
     duration = document.get("FrameDuration")
@@ -57,7 +58,7 @@ def read_laikago(
         motion = RobotMotion(
             name=path.stem if name is None else name,
             qpos=np.concatenate([values[:, :3], values[:, [6, 3, 4, 5]], values[:, 7:]], axis=1),
-            rate_hz=rate_of(float(duration)),
+            rate_hz=rate_said(path, rate_of(float(duration))),
             joint_names=names,
             robot=_ROBOT,
             source=path.name if source is None else source,
@@ -77,7 +78,10 @@ def read_laikago(
 
 
 def frames_of(path: Path, frames: Any) -> Any:
-    """Frames as an array (T, 19). Raises InputError, with the frame, for another length or what is no finite number."""
+    """Frames as an array (T, 19).
+
+    Raises: InputError, with the frame, for another length or what is no finite number.
+    """
     if not isinstance(frames, list) or not frames:
         raise InputError(f"{path}: Frames must be a list of frames, at least one")
     for i, frame in enumerate(frames):
@@ -106,7 +110,7 @@ def looks_like(path: str | os.PathLike[str]) -> bool:
         if not file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             return False
     try:
-        document = load_json(path)
+        document = read_json(path)
     except InputError:
         return False
     frames = document.get("Frames") if isinstance(document, dict) else None

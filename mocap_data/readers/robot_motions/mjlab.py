@@ -11,10 +11,7 @@ do not tell the two apart, so a file without names needs them told.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,8 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.readers.common import content
-from mocap_data.readers.keypoints import refuse_bombs
+from mocap_data.npz import load_npz, names_in_npz
+from mocap_data.readers.common import rate_said
 from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
 
 # Of each array its dimensions; None: any.
@@ -38,21 +35,6 @@ KEYS: dict[str, tuple[int | None, ...]] = {
     "body_ang_vel_w": (None, None, 3),
 }
 NAME_KEYS = ("joint_names", "body_names")
-# What numpy and zipfile raise for a file that is damaged or something else.
-_DAMAGED = (
-    *(
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        KeyError,
-        MemoryError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,
-        ValueError,
-    ),
-    *(SyntaxError, TypeError, OverflowError),
-)
 
 
 def read_mjlab(
@@ -72,11 +54,46 @@ def read_mjlab(
 
     Read without pickle: an archive that holds Python objects is refused.
 
-    Raises InputError naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
+    Raises: InputError naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
     are not finite, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
-    arrays = load_arrays(path, (*KEYS, "fps", *NAME_KEYS))
+    arrays = _checked(path)
+    found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
+    joints = arrays["joint_pos"].shape[1]
+    names, of_robot = names_of_joints(path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot)
+    if found["body_names"] is not None and body_names is not None and tuple(body_names) != found["body_names"]:
+        raise InputError(f"{path} has body names of its own, others than body_names=")
+    body_names = found["body_names"] if body_names is None else tuple(body_names)
+    values = {key: arrays[key].astype(np.float64) for key in KEYS}
+    try:
+        motion = RobotMotion(
+            name=path.stem if name is None else name,
+            qpos=np.concatenate([values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]], axis=1),
+            rate_hz=rate_said(path, float(arrays["fps"].reshape(()))),
+            joint_names=names,
+            robot=of_robot,
+            body_names=body_names,
+            body_pos=values["body_pos_w"],
+            body_quat=values["body_quat_w"],
+            qvel=None,
+            source=path.name if source is None else source,
+            licence=licence,
+            conventions={
+                "root": "the first body",
+                "quaternions": "w, x, y, z in the file",
+                "velocities": "of body origins, world axes in the file",
+                "joint order": "named in the file" if found["joint_names"] is not None else "by the options given",
+            },
+        )
+        return with_velocity(motion, values)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """The archive's arrays, of the right types and of shapes that fit each other; None for names that it lacks."""
+    arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS))
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
         raise InputError(f"{path}: array {missing[0]!r} is missing; mjlab's archives have fps, {', '.join(KEYS)}")
@@ -99,35 +116,7 @@ def read_mjlab(
     fps = arrays["fps"]
     if fps.size != 1 or fps.dtype.kind not in "fiu":
         raise InputError(f"{path}: fps must be one number")
-    found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
-    names, of_robot = names_of_joints(path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot)
-    if found["body_names"] is not None and body_names is not None and tuple(body_names) != found["body_names"]:
-        raise InputError(f"{path} has body names of its own, others than body_names=")
-    body_names = found["body_names"] if body_names is None else tuple(body_names)
-    values = {key: arrays[key].astype(np.float64) for key in KEYS}
-    try:
-        motion = RobotMotion(
-            name=path.stem if name is None else name,
-            qpos=np.concatenate([values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]], axis=1),
-            rate_hz=float(fps.reshape(())),
-            joint_names=names,
-            robot=of_robot,
-            body_names=body_names,
-            body_pos=values["body_pos_w"],
-            body_quat=values["body_quat_w"],
-            qvel=None,
-            source=path.name if source is None else source,
-            licence=licence,
-            conventions={
-                "root": "the first body",
-                "quaternions": "w, x, y, z in the file",
-                "velocities": "of body origins, world axes in the file",
-                "joint order": "named in the file" if found["joint_names"] is not None else "by the options given",
-            },
-        )
-        return with_velocity(motion, values)
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    return arrays
 
 
 def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
@@ -141,43 +130,16 @@ def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
 def keys_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """The names of an archive's arrays, () for what is none. Reads the archive's directory only."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return tuple(name.removesuffix(".npy") for name in archive.namelist())
-    except _DAMAGED:
+        return names_in_npz(Path(path))
+    except InputError:
         return ()
 
 
-def load_arrays(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The arrays of those names, None for one that the archive lacks.
-
-    Raises InputError for what is no archive, is damaged, or holds Python objects.
-    """
-    data = content(path)  # at once, so that errors below are about the contents, not the disk
-    found: dict[str, Any] = {}
-    try:
-        archive = np.load(io.BytesIO(data), allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} holds a single array, expected an archive of fps, {', '.join(KEYS)}")
-        with archive:
-            refuse_bombs(path, archive)
-            for key in keys:
-                try:
-                    found[key] = np.asarray(archive[key]) if key in archive.files else None
-                except ValueError as error:
-                    if "allow_pickle" in str(error):
-                        raise InputError(f"{path}: {key} holds Python objects, which are never unpickled") from None
-                    raise
-    except InputError:
-        raise
-    except _DAMAGED as error:
-        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
-            raise InputError(f"{path} holds Python objects or is no archive; nothing is unpickled") from None
-        raise InputError(f"{path} cannot be read as a numpy archive; damaged, or none ({error!r})") from None
-    return found
-
-
 def texts(path: Path, key: str, array: Any) -> tuple[str, ...] | None:
-    """An array of names, None for none. Raises InputError for anything else than a list of texts."""
+    """An array of names, None for none.
+
+    Raises: InputError for anything else than a list of texts.
+    """
     if array is None:
         return None
     if array.ndim != 1 or array.dtype.kind not in "US":

@@ -8,7 +8,6 @@ names, rate, source, licence. A header line is understood where it names every c
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.readers.common import content, fast_table, parse_rows, shown
+from mocap_data.outside import read_json
+from mocap_data.readers.common import content, fast_table, parse_rows, rate_said, shown
 from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints
 
 SCHEMA = "npmp-unitree-csv"
@@ -44,7 +44,7 @@ def read_unitree_csv(
     joint_names, robot: where neither a header nor a file beside it names the joints; without any a row of 29, 27 or 19
         joints is the dataset's G1, H1-2 or H1.
 
-    Raises InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite,
+    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite,
     quaternions that are none, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
@@ -68,6 +68,8 @@ def read_unitree_csv(
     rate = rate_hz if rate_hz is not None else beside.get("rate_hz", RATE_HZ)
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise InputError(f"{path.with_suffix('.json')}: rate_hz must be a number")
+    if rate_hz is None:
+        rate_said(path.with_suffix(".json"), rate)
     said = "given" if rate_hz is not None else "in the file beside it" if "rate_hz" in beside else "the dataset's"
     try:
         return RobotMotion(
@@ -95,7 +97,7 @@ def _order_said(joint_names: Sequence[str] | None, robot: str) -> str:
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array, int]:
     """The header, if there is one, the numbers (T, columns), and how many columns there are.
 
-    Raises InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite.
+    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite.
     """
     body = data.lstrip()
     first, _, rest = body.partition(b"\n")
@@ -136,7 +138,7 @@ def columns_of(
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The joint names that a header gives, and the order of the quaternion's components in columns 3 to 6.
 
-    Raises InputError for a header that does not name each column, or no quaternion where it belongs.
+    Raises: InputError for a header that does not name each column, or no quaternion where it belongs.
     """
     if header is None:
         return None, _QUATERNION
@@ -159,8 +161,8 @@ def sidecar(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        about = json.loads(beside.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        about = read_json(beside)
+    except InputError:
         return {}
     return about if isinstance(about, dict) and about.get("schema") == SCHEMA else {}
 

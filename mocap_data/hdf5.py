@@ -1,0 +1,180 @@
+"""HDF5 from outside: nothing beyond the file itself is opened, and sizes are checked before anything is read.
+
+A file may point elsewhere (soft and external links, external and virtual arrays), declare sizes that it does not have,
+or unpack to a thousand times its size; each of these is refused here, in one line.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mocap_data.errors import InputError
+from mocap_data.outside import reading, regular_file
+
+MAX_MEMBERS = 20_000  # of a group; all of CMU's recordings with their mirror images are 5,000
+MAX_ATTRIBUTES = 1_000  # of a group; a clip of ours has thirty
+MAX_ENTRIES = 10_000  # of an attribute that is a list; a robot has a hundred names
+MAX_RATIO = 1_100  # of an array to what it takes in the file: deflate makes 1,032 times of what it has at the very most
+SPARE_BYTES = 1 << 20  # that an array's last chunk may be larger than the array
+_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
+_CHECKSUM_BYTES = 4  # that fletcher32 adds to a chunk
+
+
+@contextmanager
+def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
+    """The file, open for reading; what HDF5 raises inside the block becomes an InputError that names the file.
+
+    Raises: InputError for what is no regular file, cannot be opened, is no HDF5, damaged or cut short.
+    """
+    path = regular_file(path)
+    with reading(path):
+        try:
+            file = h5py.File(path, "r")
+        except PermissionError:
+            raise
+        except (OSError, RuntimeError) as error:
+            reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
+            raise InputError(f"{path} cannot be read: {reason}") from error
+        with file:
+            yield file
+
+
+def schema_of(path: str | Path) -> str | None:
+    """What an HDF5 file's attribute "schema" says, "" where it has none; None for what does not open as HDF5."""
+    try:
+        with open_hdf5(path) as file:
+            return str(attributes(file).get("schema", ""))
+    except InputError:
+        return None
+
+
+def members(group: h5py.Group) -> list[str]:
+    """The names in a group, in its order. Nothing is opened.
+
+    Raises: InputError for more than MAX_MEMBERS, or a name that is no UTF-8.
+    """
+    if len(group) > MAX_MEMBERS:
+        raise InputError(f"{where(group)} has {len(group):,} members; at most {MAX_MEMBERS:,} are read")
+    names = list(group)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"{where(group)}: the name {name!r} is not UTF-8")
+    return names
+
+
+def member(group: h5py.Group, name: str) -> Any:
+    """The group or array of that name in a group, None where there is none.
+
+    Raises: InputError for a soft or an external link: these lead out of the group or the file, and are not followed.
+    """
+    key = name.encode("utf-8", "surrogateescape")
+    if name in ("", ".", "..") or "/" in name or not group.id.links.exists(key):
+        return None
+    if group.id.links.get_info(key).type != h5py.h5l.TYPE_HARD:
+        raise InputError(f"{where(group)}: {name!r} is a link to another place; these are not followed")
+    return group[name]
+
+
+def attributes(group: h5py.Group) -> dict[str, Any]:
+    """The attributes that are text, numbers, or short lists of them; others, which only strangers write, are left out.
+
+    Raises: InputError for more than MAX_ATTRIBUTES.
+    """
+    if len(group.attrs) > MAX_ATTRIBUTES:
+        raise InputError(f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read")
+    found: dict[str, Any] = {}
+    for key in group.attrs:
+        if not isinstance(key, str):
+            continue
+        opened = h5py.h5a.open(group.id, key.encode())
+        kind = opened.get_type()
+        number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
+        plain = number or isinstance(kind, h5py.h5t.TypeStringID)
+        empty = opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
+        if plain and not empty and math.prod(opened.shape) <= MAX_ENTRIES:
+            found[key] = group.attrs[key]
+    return found
+
+
+def array_bytes(array: Any, what: str) -> int:
+    """The memory that `read_array` takes for an array, after a look at its type and its sizes; nothing is read.
+
+    what: how to call it in an error.
+
+    Raises: InputError for what is no array of numbers, lies in another file, or declares more than it has.
+    """
+    if not isinstance(array, h5py.Dataset):
+        raise InputError(f"{what} is no array")
+    kind = array.dtype
+    if kind.kind not in "fiub" or kind.itemsize > 8 or array.shape is None:
+        raise InputError(f"{what} is of type {kind}, expected an array of numbers")
+    if array.is_virtual or array.external:
+        raise InputError(f"{what} lies in another file, which is not opened")
+    declared = math.prod(array.shape) * kind.itemsize
+    chunk = math.prod(array.chunks or ()) * kind.itemsize
+    stored = array.id.get_storage_size()
+    there = h5py.h5i.get_file_id(array.id).get_filesize()
+    if stored > there or declared > MAX_RATIO * stored or chunk > declared + SPARE_BYTES:
+        raise InputError(
+            f"{what} declares {array.shape}, {declared:,} bytes in chunks of {chunk:,}, but has {stored:,} "
+            f"in a file of {there:,}; damaged"
+        )
+    return math.prod(array.shape) * 8 + chunk
+
+
+def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
+    """All of an array that `array_bytes` has looked at.
+
+    Chunks are unpacked here: HDF5 lets a chunk unpack to any size, whatever the file declares.
+
+    Raises: InputError for one that is damaged, or compressed in another way than by gzip.
+    """
+    settings = array.id.get_create_plist()
+    filters = [_FILTERS.get(settings.get_filter(i)[0], "another") for i in range(settings.get_nfilters())]
+    if "another" in filters or filters != sorted(set(filters), key=("shuffle", "deflate", "fletcher32").index):
+        raise InputError(f"{what} is compressed in a way that is not read: gzip is, with shuffle and fletcher32")
+    try:
+        return _unpacked(array, filters) if "deflate" in filters else array[...]
+    except (OSError, RuntimeError, ValueError, zlib.error) as error:
+        raise InputError(f"{what} is damaged ({error})") from error
+
+
+def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
+    """The array from its chunks, none of which may unpack to another size than a chunk has.
+
+    Raises: ValueError or zlib.error for damage; deflate's own checksum covers what fletcher32 does.
+    """
+    if h5py.h5t.py_create(array.dtype) != array.id.get_type():
+        raise ValueError("its numbers are not stored as numpy's are")
+    values = np.empty(array.shape, array.dtype)
+    size = math.prod(array.chunks) * array.dtype.itemsize
+    for place in product(*(range(0, whole, step) for whole, step in zip(array.shape, array.chunks, strict=True))):
+        skipped, packed = array.id.read_direct_chunk(place)
+        if skipped:
+            raise ValueError("a chunk lacks a filter")
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(packed[:-_CHECKSUM_BYTES] if "fletcher32" in filters else packed, size + 1)
+        if len(data) != size or not unpacker.eof:
+            raise ValueError(f"a chunk of {size:,} bytes unpacks to another size")
+        if "shuffle" in filters:
+            data = np.frombuffer(data, np.uint8).reshape(array.dtype.itemsize, -1).T.tobytes()
+        chunk = np.frombuffer(data, array.dtype).reshape(array.chunks)
+        inside = tuple(slice(at, at + step) for at, step in zip(place, array.chunks, strict=True))
+        part = values[inside]
+        part[...] = chunk[tuple(slice(length) for length in part.shape)]
+    return values
+
+
+def where(node: Any) -> str:
+    """A file, or a place in it, as errors call it."""
+    name = node.name
+    return str(node.file.filename) if name in (None, "/") else f"{node.file.filename}, {name.lstrip('/')!r}"
