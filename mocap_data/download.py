@@ -34,6 +34,7 @@ CHUNK = 1 << 18  # bytes
 LARGEST_FILE = 2 << 30  # bytes of a file whose size nobody knows
 LARGEST_ARCHIVE = 8 << 30  # bytes that an archive may unpack to
 LONGEST_WAIT = 30.0  # [s] between two tries
+LONGEST_TIMEOUT = 3600.0  # [s]
 MOST_REDIRECTS = 10
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)  # HTTP answers that may be others next time
 
@@ -65,8 +66,9 @@ class Settings:
     slowest: float = 1000.0
 
     def __post_init__(self) -> None:
-        if not self.timeout_s > 0.0 or self.tries < 1 or self.wait_s < 0.0:
-            raise InputError(f"timeout_s={self.timeout_s:g} must be above 0, retries at least 0")
+        if not 0.0 < self.timeout_s <= LONGEST_TIMEOUT or self.tries < 1 or self.wait_s < 0.0:
+            allowed = f"above 0 and at most {LONGEST_TIMEOUT:g}"
+            raise InputError(f"timeout_s={self.timeout_s:g} must be {allowed}, retries at least 0")
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,8 @@ class _Transfer:
             best = max(best, self.part.length)
             left = self.settings.tries if further else left - 1
             if left and not further:
-                time.sleep(min(self.settings.wait_s * 2.0 ** (self.settings.tries - 1 - left), LONGEST_WAIT))
+                doubled = min(self.settings.tries - 1 - left, 16)
+                time.sleep(min(self.settings.wait_s * 2.0**doubled, LONGEST_WAIT))
         if self.too_slow:
             why = f"the server brings less than {self.settings.slowest:g} bytes/s"
         kept = f"{self.part.length} bytes are kept; the same command goes on from there"

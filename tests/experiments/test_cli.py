@@ -469,7 +469,7 @@ def test_retarget_sources_that_are_not_there(
 
 
 def test_bench_retarget_prints_json_last(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "retarget"]) == 0
+    assert cli.main(["bench", "retarget", "debug=tiny"]) == 0
     figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert figures["frames_per_s"] > 0
     assert 0 < figures["rms_marker_m"] < 0.05

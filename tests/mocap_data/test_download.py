@@ -312,7 +312,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 PARTIAL = b"HTTP/1.1 206 Partial Content\r\n"
 FOUND = b"HTTP/1.1 302 Found\r\nLocation: "
-PATIENCE = Settings(timeout_s=0.2, tries=2, wait_s=0.01)
+PATIENCE = Settings(timeout_s=0.1, tries=2, wait_s=0.01)
 
 # What each says first, and what over and over after that, once in so many seconds.
 LIARS: dict[str, tuple[bytes, bytes, float]] = {
@@ -355,6 +355,18 @@ LIARS: dict[str, tuple[bytes, bytes, float]] = {
     "a chunk's head that drips": (CHUNKED + b"4;", b"a", 0.05),
     "an error that drips": (b"HTTP/1.1 503 Busy\r\n\r\n", b"w", 0.05),
 }
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf"), 1e30])
+def test_a_patience_that_no_clock_has(timeout_s: float) -> None:
+    with pytest.raises(InputError, match="timeout_s"):
+        Settings(timeout_s=timeout_s)
+
+
+def test_many_tries_do_not_wait_for_ever(server: Server, tmp_path: Path) -> None:
+    server.status = [503] * 5
+    settings = Settings(timeout_s=0.5, tries=10**30, wait_s=0.001)
+    assert fetch(server, tmp_path / "f.bin", sha256=SHA, settings=settings).size == 300_000
 
 
 @pytest.mark.parametrize("lie", LIARS)
