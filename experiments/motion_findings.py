@@ -21,6 +21,7 @@ from mocap_data.npz import load_npz
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
+from mocap_data.sanity import doubts
 
 Findings = dict[str, Any]
 
@@ -66,7 +67,7 @@ def inspect_recording(path: Path) -> Findings:
         )
     if "rate_hz" not in missing:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
-        doubtful += doubts_of(clip)
+        doubtful += doubts(clip)
     if doubtful:
         findings["doubts"] = doubtful
     names = (
