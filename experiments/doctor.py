@@ -35,7 +35,6 @@ GL_ADVICE = {
 EXTRAS = {
     "video": "films in reports",
     "c3d": "reads C3D recordings",
-    "viewer": "replays in the browser",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "warp": "sim=warp: physics on a GPU",
     "bench": "npmp bench retarget",
