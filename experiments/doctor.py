@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata as metadata
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from omegaconf import DictConfig
@@ -33,7 +30,6 @@ GL_ADVICE = {
 }
 # What npmp can do with each extra and not without it.
 EXTRAS = {
-    "video": "films in reports",
     "c3d": "reads C3D recordings",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "warp": "sim=warp: physics on a GPU",
@@ -75,7 +71,6 @@ def run(config: DictConfig, run: Run) -> int:
         check_torch(),
         check_batch(),
         *check_gl(float(config.timeout)),
-        check_ffmpeg(),
         *check_extras(),
         check_robots(),
     ]
@@ -271,18 +266,6 @@ def check_extras() -> list[Finding]:
 def used_for(extra: str) -> str:
     """What an extra is for, to stand behind its packages."""
     return f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
-
-
-def check_ffmpeg() -> Finding:
-    """An ffmpeg for videos: imageio's own or the system's."""
-    try:
-        executable = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
-    except (ImportError, RuntimeError):  # not installed; installed without a binary for this machine
-        executable = shutil.which("ffmpeg")
-    if executable:
-        return Finding("rendering", "ffmpeg", "ok", Path(executable).name)
-    detail = "not found; reports have their interactive replay all the same"
-    return Finding("rendering", "ffmpeg", "absent", detail, "install the extra: video")
 
 
 def check_robots() -> Finding:

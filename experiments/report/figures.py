@@ -2,8 +2,8 @@
 
 Each function takes plain arrays and gives a `Chart`. Colours are names of the page's own (`assets/page.css` gives each
 a light and a dark value), so one drawing serves both, and print. The page's script reads the curves back from the
-drawing for its hover read-out and to follow the replay; nothing is stored twice. Long curves are thinned to `MAX_POINTS`
-by keeping the extremes of each stretch, so that a spike never disappears.
+drawing for its hover read-out and to follow the replay; nothing is stored twice. Long curves are thinned to
+`MAX_POINTS` by keeping the extremes of each stretch, so that a spike never disappears.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ PARTS = {
     "r6": "ref", "r7": "line",
 }  # fmt: skip
 WIDTHS = {"ref": 2.2, "other": 1.2}
-STYLE = {
-    "svg.fonttype": "none", "svg.hashsalt": "npmp", "text.usetex": False, "text.parse_math": False, "path.simplify": True,
-    "font.size": 11.0, "axes.unicode_minus": True, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.spines.left": False, "axes.edgecolor": COLOURS["soft"], "axes.linewidth": 0.8, "axes.axisbelow": True,
-    "xtick.color": COLOURS["soft"], "ytick.color": COLOURS["soft"], "text.color": COLOURS["soft"], "xtick.major.size": 0,
-    "ytick.major.size": 0, "ytick.minor.size": 0, "xtick.major.pad": 6, "ytick.major.pad": 5, "grid.color": COLOURS["grid"],
-    "lines.solid_capstyle": "round", "axes.prop_cycle": "cycler('color', ['#0072b2'])", "figure.autolayout": False,
-    "figure.constrained_layout.use": False, "axes.grid": False, "axes.xmargin": 0.0, "axes.ymargin": 0.0,
+DASHED = {"color": COLOURS["lost-ink"], "linewidth": 1, "linestyle": (0, (4, 3))}
+STYLE: Any = {
+    "svg.fonttype": "none", "svg.hashsalt": "npmp", "text.usetex": False, "text.parse_math": False, "font.size": 11.0,
+    "axes.unicode_minus": True, "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
+    "axes.edgecolor": COLOURS["soft"], "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": False,
+    "axes.xmargin": 0.0, "axes.ymargin": 0.0, "xtick.color": COLOURS["soft"], "ytick.color": COLOURS["soft"],
+    "text.color": COLOURS["soft"], "xtick.major.size": 0, "ytick.major.size": 0, "ytick.minor.size": 0,
+    "xtick.major.pad": 6, "ytick.major.pad": 5, "grid.color": COLOURS["grid"], "lines.solid_capstyle": "round",
+    "figure.autolayout": False, "figure.constrained_layout.use": False, "path.simplify": True,
 }  # fmt: skip
 
 
@@ -116,12 +117,12 @@ class Sheet:
             FuncFormatter(lambda value, _: tick_label(value, np.ptp(axis.get_view_interval())) + suffix)
         )
 
-    def shade_lost(self, lost_after: float | None, start: float, stop: float) -> None:
+    def shade_lost(self, lost_after: float | None) -> None:
         """Shade what follows after the robot was lost."""
-        if lost_after is None or lost_after >= stop:
-            return
-        at = max(lost_after, start)
-        self.tag(self.axes.axvspan(at, stop, color=COLOURS["lost-ink"], alpha=0.09, linewidth=0), "lost")
+        start, stop = self.axes.get_xlim()
+        if lost_after is not None and lost_after < stop:
+            span = self.axes.axvspan(max(lost_after, start), stop, color=COLOURS["lost-ink"], alpha=0.09, linewidth=0)
+            self.tag(span, "lost")
 
     def svg(self, label: str, **data: str) -> Markup:
         """The drawing, to stand in a page. data: the element's data- attributes."""
@@ -236,7 +237,6 @@ def line_chart(
     y_range: Range | None = None,
     lost_after: float | None = None,
     clip: int | None = None,
-    show_legend: bool = True,
     bands: Sequence[Range] = (),
     threshold: float | None = None,
     square: bool = False,
@@ -265,29 +265,30 @@ def line_chart(
         if square:
             (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), sheet.box[2] / sheet.box[3])
         _axes(sheet, (x0, x1), (y0, y1), log)
-        for start, stop in bands:
-            sheet.tag(sheet.axes.axvspan(start, stop, color=COLOURS["robot"], alpha=0.09, linewidth=0), "band")
-        sheet.shade_lost(lost_after, x0, x1)
-        if lost_after is not None and lost_after < x1:
-            right = lost_after > x0 + 0.75 * (x1 - x0)
-            place = {"ha": "right" if right else "left", "va": "top", "transform": sheet.axes.get_xaxis_transform()}
-            said = f" lost at {number(lost_after)} s "
-            sheet.text(max(lost_after, x0), 1.0, said, "lost-ink", **place)
-        if threshold is not None and y0 <= threshold <= y1:
-            dashed = sheet.axes.axhline(threshold, color=COLOURS["lost-ink"], linewidth=1, linestyle=(0, (4, 3)))
-            sheet.tag(dashed, "threshold")
+        _marks(sheet, bands, lost_after, threshold)
         for line, x, y in data:
             _curve(sheet, line, x, y)
         if not any(np.isfinite(y).any() for _, _, y in data):
             middle = {"ha": "center", "va": "center", "transform": sheet.axes.transAxes}
             sheet.text(0.5, 0.5, "no finite values", "lost-ink", **middle)
         sheet.label_x(x_label)
-        followed = {} if clip is None else {"clip": str(clip)}
-        svg = sheet.svg(
-            title, **_scale(sheet, (x0, x1), (y0, y1)), log=str(int(log)), unit=unit, xlabel=x_label, **followed
-        )
-    legend = [(line.name, line.css) for line in lines] if show_legend and len(lines) > 1 else []
+        svg = sheet.svg(title, **_scale(sheet, clip, unit, x_label))
+    legend = [(line.name, line.css) for line in lines] if len(lines) > 1 else []
     return Chart(title, unit, svg, legend)
+
+
+def _marks(sheet: Sheet, bands: Sequence[Range], lost_after: float | None, threshold: float | None) -> None:
+    """What lies under the curves: stretches of x, the part after a loss, a dashed line at some y."""
+    axes, (x0, x1), (y0, y1) = sheet.axes, sheet.axes.get_xlim(), sheet.axes.get_ylim()
+    for start, stop in bands:
+        sheet.tag(axes.axvspan(start, stop, color=COLOURS["robot"], alpha=0.09, linewidth=0), "band")
+    sheet.shade_lost(lost_after)
+    if lost_after is not None and lost_after < x1:
+        side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
+        place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
+        sheet.text(max(lost_after, x0), 1.0, f" lost at {number(lost_after)} s ", "lost-ink", **place)
+    if threshold is not None and y0 <= threshold <= y1:
+        sheet.tag(axes.axhline(threshold, **DASHED), "threshold")
 
 
 def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
@@ -301,10 +302,12 @@ def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
         sheet.axes.plot(x[alone], y[alone], ".", color=COLOURS[line.css], markersize=4, markeredgewidth=0)
 
 
-def _scale(sheet: Sheet, x: Range, y: Range) -> dict[str, str]:
-    """Attributes that tell the page's script what the drawing means: the plot's box and the ranges of its axes."""
-    box = " ".join(f"{value:.1f}" for value in sheet.box)
-    return {"box": box, "x": f"{x[0]:.9g} {x[1]:.9g}", "y": f"{y[0]:.9g} {y[1]:.9g}"}
+def _scale(sheet: Sheet, clip: int | None, unit: str = "", x_label: str = "time (s)") -> dict[str, str]:
+    """Attributes that tell the page's script what the drawing means: the plot's box, its axes, the replay's clip."""
+    numbers = {"box": sheet.box, "x": sheet.axes.get_xlim(), "y": sheet.axes.get_ylim()}
+    told = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
+    log = str(int(sheet.axes.get_yscale() == "log"))
+    return told | {"log": log, "unit": unit, "xlabel": x_label} | ({} if clip is None else {"clip": str(clip)})
 
 
 def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
@@ -413,7 +416,7 @@ def histogram(
         sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 70)))
         sheet.ticks(axes.yaxis, 3, "%")
         if threshold is not None:
-            axes.axvline(threshold, color=COLOURS["lost-ink"], linewidth=1, linestyle=(0, (4, 3)))
+            axes.axvline(threshold, **DASHED)
         if (value > edges[-1]).any():
             words = f"the last bar: all above {number(float(edges[-1]))}"
             sheet.figure.text(1 - 10 / width, 2 / height, words, ha="right", va="bottom")
@@ -510,7 +513,7 @@ def footfall_chart(
         axes.set_yticks([])
         sheet.ticks(axes.xaxis, 10)
         for i, name in enumerate(names):
-            place = {"ha": "right", "va": "center", "clip_on": False}
+            place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
             sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
             for standing, low, tall, colour in ((reference, 0.08, 0.29, "ref"), (robot, 0.46, 0.38, css[i])):
                 stands = standing[:, i]
@@ -518,9 +521,8 @@ def footfall_chart(
                 top = np.where(stands[turns[:-1]], i + low + tall, i + low)
                 look = {"fill": True, "facecolor": COLOURS[colour], "alpha": 0.75 if colour == "ref" else None}
                 sheet.tag(axes.stairs(top, edges[turns], baseline=i + low, linewidth=0, **look), f"fill {colour}")
-        sheet.shade_lost(lost_after, t0, t1)
+        sheet.shade_lost(lost_after)
         sheet.label_x("time (s)")
-        followed = {} if clip is None else {"clip": str(clip)}
-        svg = sheet.svg(title, **_scale(sheet, (t0, t1), (0.0, 1.0)), log="0", unit="", xlabel="time (s)", **followed)
+        svg = sheet.svg(title, **_scale(sheet, clip))
     keys = [("reference stands", "ref"), ("robot stands, in the foot's colour", "robot")]
     return Chart(title, "", svg, keys, wide=True)

@@ -26,6 +26,7 @@ from experiments.report.parts import (
     Charts,
     Fold,
     Lines,
+    Row,
     Scrubber,
     Section,
     Table,
@@ -272,13 +273,13 @@ def _table(data: RetargetReport) -> Section | None:
         return None
     keys = [key for key in COLUMNS if any(key in motion.quality for motion in data.motions)]
     splits = any(motion.split for motion in data.motions)
-    rows = []
+    rows: list[Row] = []
     for motion in data.motions[:MAX_ROWS]:
         values = {key: motion.quality.get(key, math.nan) for key in keys}
         cells = [_cell(key, value, bad=value >= BAD.get(key, math.inf)) for key, value in values.items()]
         split = [motion.split] if splits else []
         rows.append([motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split])
-    last = []
+    last: list[Row] = []
     for name, group in {"median": data.motions, **kinds_in(data.motions)}.items():
         length = float(np.median([motion.duration_s for motion in group]))
         cells = [_cell(key, _median_of(group, key)) for key in keys]
