@@ -18,16 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.common import Run, console, quoted, verb
-from experiments.comparison import (
-    AXES,
-    LENGTHS,
-    Figure,
-    Group,
-    base_settings,
-    find_runs,
-    group_runs,
-    read_run,
-)
+from experiments.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
@@ -107,7 +98,7 @@ def short(value: float, digits: int = 3) -> str:
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
-    return f"{value:.{digits}g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def cell(figure: Figure) -> str:

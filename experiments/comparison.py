@@ -3,6 +3,7 @@ steps."""
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -120,12 +121,7 @@ def find_runs(places: Sequence[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for place in places:
         path = Path(place).expanduser()
-        if path.exists():
-            matches = [path]
-        else:
-            root = Path(path.anchor) if path.is_absolute() else Path()
-            parts = path.parts[1:] if path.is_absolute() else path.parts
-            matches = sorted(root.glob(str(Path(*parts)))) if parts else []
+        matches = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         runs = [run for match in matches for run in _runs_in(match)]
         if not runs:
             raise InputError(

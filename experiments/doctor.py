@@ -230,20 +230,13 @@ def gl_backends(timeout_s: float = 20.0) -> dict[str, str]:
 def check_gl(timeout_s: float) -> list[Finding]:
     """Which backends render, and what a report will hold."""
     results = gl_backends(timeout_s)
-    works = [name for name, reason in results.items() if not reason]
     findings = [
         Finding("rendering", name, "absent" if reason else "ok", reason or "renders", GL_ADVICE[name] if reason else "")
         for name, reason in results.items()
     ]
-    if not works:
-        findings.append(
-            Finding(
-                "rendering",
-                "video",
-                "absent",
-                "no GL backend renders; reports have their interactive replay all the same",
-            )
-        )
+    if all(results.values()):
+        words = "no GL backend renders; reports have their interactive replay all the same"
+        findings.append(Finding("rendering", "video", "absent", words))
     return findings
 
 
@@ -252,14 +245,13 @@ def check_extras() -> list[Finding]:
     findings = []
     for extra in extras():
         results = [check_requirement(line) for line in requirements(extra)]
-        missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
-        if missing:
-            names = " ".join(name for verdict, name, _ in results if verdict != "ok")
-            advice = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {names}"
-            findings.append(Finding("extras", extra, "absent", ", ".join(missing) + used_for(extra), advice))
-        else:
-            listed = ", ".join(f"{name} {version}" for _, name, version in results)
-            findings.append(Finding("extras", extra, "ok", listed + used_for(extra)))
+        missing = {name: detail for verdict, name, detail in results if verdict != "ok"}
+        listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
+        listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
+        advice = (
+            f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}" if missing else ""
+        )
+        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used_for(extra), advice))
     return findings
 
 

@@ -145,7 +145,7 @@ def overview(verbs: Sequence[str]) -> str:
             [
                 ("out=", "where the result goes"),
                 ("seed=", "random seed; the same seed gives the same numbers on the CPU"),
-                ("device=", "cpu, the one that there is so far"),
+                ("device=", "cpu; cuda or cuda:N where the verb can use it"),
                 ("debug=tiny", "a run of seconds, to see that everything works"),
             ],
             width,

@@ -99,8 +99,7 @@ class Sheet:
     def text(self, x: float, y: float, words: str, colour: str = "soft", hover: str = "", **options: Any) -> None:
         """Words at a place of the axes."""
         artist = self.axes.text(x, y, visible(words), color=COLOURS[colour], **options)
-        if hover:
-            self.tag(artist, "said", hover=hover)
+        self.tag(artist, f"said {colour}", hover=hover)
 
     def label_x(self, words: str) -> None:
         """What x is, under the axes."""

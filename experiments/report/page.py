@@ -60,8 +60,7 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
     """
     out = Path(out_html)
     rollouts = None if data.rollouts is None else _in_order(read_rollouts(data.rollouts), data.evaluation)
-    walking = None if data.walking is None else Walking.of(data.walking)
-    section, packed = _replay(data, rollouts, walking, film)
+    section, packed = _replay(data, rollouts, film)
     index = {c["name"]: i for i, c in enumerate(packed["clips"])} if packed else {}
     clean = Scrubber(out.parent)
     return assemble(
@@ -73,7 +72,7 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         sections=[
             section,
             _imitation(data, rollouts, index),
-            _walking(walking, index),
+            _walking(data.walking, index),
             _retarget(data.retarget),
             _learning(data.learning),
             provenance_section(data.provenance, clean),
@@ -158,10 +157,8 @@ def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[re
     return clips
 
 
-def _replay(
-    data: ReportData, rollouts: Rollouts | None, walking: Walking | None, film: bool
-) -> tuple[Section | None, dict[str, Any] | None]:
-    clips = _replay_clips(rollouts, walking)
+def _replay(data: ReportData, rollouts: Rollouts | None, film: bool) -> tuple[Section | None, dict[str, Any] | None]:
+    clips = _replay_clips(rollouts, data.walking)
     name = data.robot or (rollouts.robot if rollouts else None) or str((data.evaluation or {}).get("robot") or "")
     if not clips:
         return None, None

@@ -92,14 +92,7 @@ def _draw(folder: Path, fps: float) -> None:
             pictures.append(Image.fromarray(renderer.render()))
     out = io.BytesIO()
     pictures[0].save(
-        out,
-        "WEBP",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=round(1000 / fps),
-        loop=0,
-        quality=55,
-        method=3,
+        out, "WEBP", save_all=True, append_images=pictures[1:], duration=round(1000 / fps), loop=0, quality=55, method=3
     )
     (folder / "film.webp").write_bytes(out.getvalue())
 
