@@ -32,7 +32,6 @@ from experiments.report.parts import (
     Section,
     Table,
     Terms,
-    Verbatim,
     Words,
     assemble,
     foot_label,
@@ -481,9 +480,9 @@ def provenance_section(provenance: Mapping[str, Any], clean: Scrubber) -> Sectio
             terms.append((name, ", ".join(str(v) for v in value)))
         elif isinstance(value, (dict, list)):
             text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-            blocks.append(Fold(name, [Verbatim(text)], screen=True))
+            blocks.append(Fold(name, [Words(text, "pre")], screen=True))
         elif "\n" in str(value):
-            blocks.append(Fold(name, [Verbatim(str(value))]))
+            blocks.append(Fold(name, [Words(str(value), "pre")]))
         else:
             terms.append((name, str(value)))
     listed = [Terms(terms, code=("command",))] if terms else []

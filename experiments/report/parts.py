@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +91,7 @@ class Scrubber:
 
 @dataclass(frozen=True)
 class Words:
-    """A paragraph (css: lead, note-line) or, with `css="h3"`, a heading."""
+    """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
 
     kind: ClassVar[str] = "words"
     text: str
@@ -230,14 +229,6 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Verbatim:
-    """Text as it is."""
-
-    kind: ClassVar[str] = "verbatim"
-    text: str
-
-
-@dataclass(frozen=True)
 class Picture:
     """An image by its data: address."""
 
@@ -306,7 +297,7 @@ def assemble(
     text = environment().get_template("page.html").render(
         title=title, subtitle=subtitle, notes=notes, cards=cards, policy=POLICY,
         sections=[section for section in sections if section is not None],
-        data=MappingProxyType({} if replay is None else {"replay-data": dict(replay)}),
+        replay=replay,
         scripts=(*scripts, "replay.js") if replay else scripts,
     )  # fmt: skip
     with atomic_path(out) as temporary:

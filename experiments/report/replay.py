@@ -188,18 +188,6 @@ def _text(packed: npt.NDArray[np.uint16]) -> str:
     return base64.b64encode(packed.tobytes()).decode("ascii")
 
 
-def unpack(clip: dict[str, Any], layers: int, bodies: int) -> FloatArray:
-    """Poses (frames, layers, bodies, 7) of a packed clip: what the page's script reads."""
-    raw = (
-        np.frombuffer(base64.b64decode(clip["poses"]), "<u2")
-        .astype(np.float64)
-        .reshape(clip["frames"], layers, bodies, 7)
-        / 65535
-    )
-    low, high = np.array(clip["low"]), np.array(clip["high"])
-    return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
-
-
 def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float) -> dict[str, Any]:
     q = np.asarray(clip.qpos, dtype=np.float64)
     layers = [body_poses(model, q[keep])]
@@ -218,14 +206,9 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)
     packed = np.concatenate([_pack(poses[..., :3], low, high), _pack(poses[..., 3:], -1.0, 1.0)], axis=-1)
     out: dict[str, Any] = {
-        "name": clip.name,
-        "fps": round(fps, 6),
-        "frames": len(keep),
-        "layers": len(layers),
-        "low": [round(float(v), 3) for v in low],
-        "high": [round(float(v), 3) for v in high],
-        "poses": _text(packed),
-    }
+        "name": clip.name, "fps": round(fps, 6), "frames": len(keep), "layers": len(layers), "poses": _text(packed),
+        "low": [round(float(v), 3) for v in low], "high": [round(float(v), 3) for v in high],
+    }  # fmt: skip
     if clip.tracked_frames is not None and clip.tracked_frames < len(q):
         out["lost"] = round(clip.tracked_frames / clip.rate_hz, 4)
     if clip.command is not None and clip.achieved is not None:
@@ -235,9 +218,8 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
         out["points"] = _text(_pack(clip.keypoints[keep], low, high))
         out["bones"] = [] if clip.bones is None else clip.bones.tolist()
     if clip.feet is not None and clip.contacts is not None:
-        out["feet"] = _text(_pack(clip.feet[keep], low, high))
+        out["feet"], out["sole"] = _text(_pack(clip.feet[keep], low, high)), round(clip.sole_m, 4)
         out["stands"] = clip.contacts[keep].astype(int).reshape(-1).tolist()
-        out["sole"] = round(clip.sole_m, 4)
     return out
 
 

@@ -94,7 +94,8 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     out = Path(out)
     chosen = chosen_for_replay(data)
     replay, packed = _replay(data, chosen)
-    index = {motion.name: i for i, (_, motion) in enumerate(chosen)} if packed else {}
+    place = {clip["name"]: i for i, clip in enumerate(packed["clips"])} if packed else {}
+    index = {motion.name: place[title] for title, motion in chosen if title in place}
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
     subtitle = (
         f"{plural(len(data.whole.motions), 'recording')}, {plural(len(data.motions), 'motion')} of {data.robot.name}"

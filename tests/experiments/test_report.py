@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -118,6 +119,13 @@ def packed_in(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="replay-data">(.*?)</script>', page, re.S)
     assert found
     return json.loads(found[1])
+
+
+def unpack(clip: dict[str, Any], layers: int, bodies: int) -> np.ndarray:
+    """Poses (frames, layers, bodies, 7) of a packed clip, as the page's script reads them."""
+    raw = np.frombuffer(base64.b64decode(clip["poses"]), "<u2").reshape(clip["frames"], layers, bodies, 7) / 65535
+    low, high = np.array(clip["low"]), np.array(clip["high"])
+    return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
 
 
 def assert_stands_alone(page: str) -> None:
@@ -396,7 +404,7 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
     assert not remarks
     clip = packed["clips"][0]
     assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
-    got = replay.unpack(clip, 2, packed["bodies"])
+    got = unpack(clip, 2, packed["bodies"])
     bodies = replay.moving_bodies(model)
     assert len(bodies) == packed["bodies"] == 13  # base and four legs of three; feet ride on the shanks
     data = mujoco.MjData(model)
