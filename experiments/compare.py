@@ -90,7 +90,6 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
 
 
 # --- as text
-# ------------------------------------------------------------------------------------------------------------------
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -153,7 +152,6 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
 
 
 # --- as files
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
