@@ -412,7 +412,9 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
 
     table = [[str(row.get("name", "?")), *(cell(row, k) for k in keys)] for row in rows]
     means = [["mean", *(number(_mean(_real(r.get(k)) for r in rows) * told[k][1]) for k in keys)]]
-    words = "How closely the robot's markers follow the recording, and how the feet and joints keep to the floor and limits."
+    words = (
+        "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
+    )
     columns = ["clip", *(heading for heading, _ in told.values())]
     parts: list[Any] = [Words(words), Table(columns, table, means if len(rows) > 1 else ())]
     if licences := sorted({str(r["licence"]) for r in rows if r.get("licence")}):
@@ -422,8 +424,8 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.
 _METRIC_ORDER = (
-    r"tracked|success|survi", r"velocity_error|error_(before|after)", r"return|reward", r"model", r"loss", r"(^|_)kl(_|$)",
-    r"beta", r"sigma|latent|std", r"temperature|eta|alpha", r"grad|norm",
+    r"tracked|success|survi", r"velocity_error|error_(before|after)", r"return|reward", r"model", r"loss",
+    r"(^|_)kl(_|$)", r"beta", r"sigma|latent|std", r"temperature|eta|alpha", r"grad|norm",
 )  # fmt: skip
 
 

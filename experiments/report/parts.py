@@ -121,7 +121,7 @@ class Charts:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. value: what it is sorted by, where that is a number; swatch: CSS class of a colour before it."""
+    """A cell of a table. value: what it is sorted by, where that is a number; swatch: class of a colour before it."""
 
     text: str
     value: float | None = None

@@ -75,8 +75,8 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
     """What to draw: primitives in the frames of `moving_bodies`.
 
     The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as their convex hulls,
-    ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q: quaternion
-    (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners.
+    ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m],
+    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners.
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)

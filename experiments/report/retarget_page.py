@@ -128,6 +128,10 @@ def _median(data: RetargetReport, key: str, factor: float) -> str:
     return _short(factor * _median_of(data.motions, key))
 
 
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else math.nan
+
+
 def _short(value: float) -> str:
     """Two digits; nothing smaller than a hundredth matters here."""
     return number(round(value, 2), 2)
@@ -153,12 +157,12 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     touching = _known(data, "self_collision_share")
     cards += [
         ("Foot slide", f"{_median(data, 'foot_slide_mps', 100)} cm/s",
-         f"in stance, median; {_short(100 * float(slid.mean()) if slid.size else math.nan)} % of steps above "
+         f"in stance, median; {_short(100 * _mean(slid))} % of steps above "
          f"{100 * SLIDING:g} cm/s"),
         ("Feet in the floor", f"{_median(data, 'penetration_p99_m', 1000)} mm",
          f"99th percentile of frames, median of motions; {_median(data, 'float_m', 1000)} mm above it in stance"),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
-        ("Self-collision", f"{_short(100 * float(touching.mean()) if touching.size else math.nan)} %", "of frames, mean"),
+        ("Self-collision", f"{_short(100 * _mean(touching))} %", "of frames, mean"),
     ]  # fmt: skip
     return cards
 
@@ -365,8 +369,8 @@ def curves_of(data: RetargetReport, motion: ReferenceMotion, clip: int | None = 
     reach = [(min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2)) for v in root.T]
     charts.append(
         figures.line_chart(
-            [Line("root", root[:, 0], root[:, 1])], title="Root path", unit="(m, from above)", x_label="x (m)", square=True,
-            x_range=reach[0], y_range=reach[1], width=330, height=200,
+            [Line("root", root[:, 0], root[:, 1])], title="Root path", unit="(m, from above)", x_label="x (m)",
+            square=True, x_range=reach[0], y_range=reach[1], width=330, height=200,
         )
     )  # fmt: skip
     height = Line("root", t, 100 * motion.qpos[:, 2])

@@ -45,10 +45,10 @@ def wandering(
         values = (row[key] for key in ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps"))
         rows.append((kind, *map(number, values), shown))
     words = (
-        f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those still "
-        "up then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; "
-        "white_actions: joint targets with the mean and spread that they have under the prior, independent at every step. "
-        "Starts, physics, senses and pushes are the same."
+        f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those "
+        "still up then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; "
+        "white_actions: joint targets with the mean and spread that they have under the prior, independent at every "
+        "step. Starts, physics, senses and pushes are the same."
     )
     section = Section("up", "How long they stay up", [Words(words), Table(columns, rows), chart])
     best = found["latents"]["prior"]
