@@ -1,8 +1,7 @@
 """A short rendered film of a clip, where MuJoCo can draw without a display.
 
 Off-screen drivers that are half installed can take the whole process down, so the drawing happens in another one, with
-a time
-limit: whatever goes wrong there, the answer here is None.
+a time limit: whatever goes wrong there, the answer here is None.
 """
 
 from __future__ import annotations
