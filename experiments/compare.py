@@ -18,16 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.common import Run, console, quoted, verb
-from experiments.comparison import (
-    AXES,
-    LENGTHS,
-    Figure,
-    Group,
-    base_settings,
-    find_runs,
-    group_runs,
-    read_run,
-)
+from experiments.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 
@@ -99,7 +90,6 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
 
 
 # --- as text
-# ------------------------------------------------------------------------------------------------------------------
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -107,7 +97,7 @@ def short(value: float, digits: int = 3) -> str:
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
-    return f"{value:.{digits}g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def cell(figure: Figure) -> str:
@@ -162,7 +152,6 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
 
 
 # --- as files
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
@@ -272,31 +261,19 @@ def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, thresho
 def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title: str) -> None:
     """The plot and the table as one self-contained page."""
     from experiments.report import machine_summary, versions
-    from experiments.report.figures import escape
-    from experiments.report.page import Scrubber, Section, assemble, provenance_section
+    from experiments.report.page import provenance_section
+    from experiments.report.parts import Picture, Scrubber, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
-    curves = f'<img src="data:image/png;base64,{image}" alt="{escape(title)}" style="width:100%;background:#fff">'
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("runs", "n", *headers(table)))
-    body = "".join(
-        f"<tr><td>{escape(group.label)}</td><td>{len(group.runs)}</td>"
-        + "".join(f"<td>{escape(cell(figure)).replace(chr(10), '<br>')}</td>" for figure in row.values())
-        + "</tr>"
-        for group, row in zip(groups, table, strict=True)
-    )
-    sections = [
-        Section("curves", "Curves", curves),
-        Section(
-            "table",
-            "Table",
-            f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
-        ),
+    rows = [
+        [group.label, str(len(group.runs)), *map(cell, row.values())] for group, row in zip(groups, table, strict=True)
     ]
-    source = provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent))
-    assemble(
-        path, title=title, subtitle="mean, and range over seeds", notes=notes(groups),
-        sections=[*sections, *([source] if source else [])],
-    )  # fmt: skip
+    sections = [
+        Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
+        Section("table", "Table", [Table(("runs", "n", *headers(table)), rows)]),
+        provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
+    ]
+    assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)
 
 
 def _is_place(argument: str) -> bool:

@@ -3,7 +3,7 @@ steps."""
 
 from __future__ import annotations
 
-import csv
+import glob
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from omegaconf import OmegaConf
 
 from experiments.common import stored_config
+from experiments.report.data import as_number, read_table
 from mocap_data.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -109,7 +110,6 @@ class Figure:
 
 
 # --- reading
-# ------------------------------------------------------------------------------------------------------------------
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
@@ -120,12 +120,7 @@ def find_runs(places: Sequence[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for place in places:
         path = Path(place).expanduser()
-        if path.exists():
-            matches = [path]
-        else:
-            root = Path(path.anchor) if path.is_absolute() else Path()
-            parts = path.parts[1:] if path.is_absolute() else path.parts
-            matches = sorted(root.glob(str(Path(*parts)))) if parts else []
+        matches = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         runs = [run for match in matches for run in _runs_in(match)]
         if not runs:
             raise InputError(
@@ -155,15 +150,15 @@ def read_run(path: Path, score: str) -> TrainingRun:
         raise InputError(
             f"{path} has no metric '{score}'; there are: {', '.join(k for k in metrics[0] if k != 'iteration')}"
         )
-    wall = {row.get("iteration"): _number(row.get("wall_s")) for row in timing}
+    wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
     rows = [
-        (wall.get(row["iteration"], math.nan) / 60, _number(row.get("env_steps")), _number(row[score]))
+        (wall.get(row["iteration"], math.nan) / 60, as_number(row.get("env_steps")), as_number(row[score]))
         for row in metrics
     ]
     curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(-1, 3)
     if not len(curve):
         raise InputError(f"{path} has not measured '{score}' yet, or lost its timing.csv")
-    steps = [_number(row.get("env_steps")) for row in metrics[-2:]]
+    steps = [as_number(row.get("env_steps")) for row in metrics[-2:]]
     return TrainingRun(
         path=path,
         verb=verb or "",
@@ -191,19 +186,7 @@ def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], pl
 
 def _table(path: Path) -> list[dict[str, str]]:
     """A log's rows; a last one that is still being written is left out."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, csv.Error, ValueError) as error:
-        raise InputError(f"{path}: no table of a run ({error})") from error
-    return [row for row in rows if (row.get("iteration") or "").isdigit() and None not in row.values()]
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return math.nan
+    return [row for row in read_table(path) if (row.get("iteration") or "").isdigit() and None not in row.values()]
 
 
 def _flat(value: Any, key: str = "") -> Iterable[tuple[str, str]]:
@@ -222,7 +205,6 @@ def _text(value: Any) -> str:
 
 
 # --- grouping
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata as metadata
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from omegaconf import DictConfig
@@ -33,9 +30,7 @@ GL_ADVICE = {
 }
 # What npmp can do with each extra and not without it.
 EXTRAS = {
-    "video": "films in reports",
     "c3d": "reads C3D recordings",
-    "viewer": "replays in the browser",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "warp": "sim=warp: physics on a GPU",
     "bench": "npmp bench retarget",
@@ -76,7 +71,6 @@ def run(config: DictConfig, run: Run) -> int:
         check_torch(),
         check_batch(),
         *check_gl(float(config.timeout)),
-        check_ffmpeg(),
         *check_extras(),
         check_robots(),
     ]
@@ -236,20 +230,13 @@ def gl_backends(timeout_s: float = 20.0) -> dict[str, str]:
 def check_gl(timeout_s: float) -> list[Finding]:
     """Which backends render, and what a report will hold."""
     results = gl_backends(timeout_s)
-    works = [name for name, reason in results.items() if not reason]
     findings = [
         Finding("rendering", name, "absent" if reason else "ok", reason or "renders", GL_ADVICE[name] if reason else "")
         for name, reason in results.items()
     ]
-    if not works:
-        findings.append(
-            Finding(
-                "rendering",
-                "video",
-                "absent",
-                "no GL backend renders; reports have their interactive replay all the same",
-            )
-        )
+    if all(results.values()):
+        words = "no GL backend renders; reports have their interactive replay all the same"
+        findings.append(Finding("rendering", "video", "absent", words))
     return findings
 
 
@@ -258,32 +245,19 @@ def check_extras() -> list[Finding]:
     findings = []
     for extra in extras():
         results = [check_requirement(line) for line in requirements(extra)]
-        missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
-        if missing:
-            names = " ".join(name for verdict, name, _ in results if verdict != "ok")
-            advice = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {names}"
-            findings.append(Finding("extras", extra, "absent", ", ".join(missing) + used_for(extra), advice))
-        else:
-            listed = ", ".join(f"{name} {version}" for _, name, version in results)
-            findings.append(Finding("extras", extra, "ok", listed + used_for(extra)))
+        missing = {name: detail for verdict, name, detail in results if verdict != "ok"}
+        listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
+        listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
+        advice = (
+            f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}" if missing else ""
+        )
+        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used_for(extra), advice))
     return findings
 
 
 def used_for(extra: str) -> str:
     """What an extra is for, to stand behind its packages."""
     return f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
-
-
-def check_ffmpeg() -> Finding:
-    """An ffmpeg for videos: imageio's own or the system's."""
-    try:
-        executable = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
-    except (ImportError, RuntimeError):  # not installed; installed without a binary for this machine
-        executable = shutil.which("ffmpeg")
-    if executable:
-        return Finding("rendering", "ffmpeg", "ok", Path(executable).name)
-    detail = "not found; reports have their interactive replay all the same"
-    return Finding("rendering", "ffmpeg", "absent", detail, "install the extra: video")
 
 
 def check_robots() -> Finding:

@@ -17,8 +17,9 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 # What may stand without its key, as the usage line of a verb shows it.
 POSITIONAL = {
-    "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]", "data": " [ACTION [TARGET]]",
-    "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
+    "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]",
+    "data": " [ACTION [TARGET]]", "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
+    "skill": " ACTION MODULE",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")

@@ -17,7 +17,8 @@ from experiments.report.data import (
     scrub,
     versions,
 )
-from experiments.report.page import build, is_report
+from experiments.report.page import build
+from experiments.report.parts import is_report
 
 __all__ = [
     "ReportData",

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,7 @@ class Walking:
         command, achieved: (T, 3) what was asked and what the policy did.
         random_achieved: (T, 3) what random latents did under the same commands.
         errors: mean velocity error by name, in the order to show, for instance {"random latents": 0.9, "policy": 0.3};
-          a caller's
-            own definition, explained by `errors_caption`.
+          a caller's own definition, explained by `errors_caption`.
         qpos, random_qpos: (T, nq) for the replay.
         name: how the replay lists it.
     """
@@ -72,20 +71,6 @@ class Walking:
         step = step[np.isfinite(step) & (step > 0)]
         return float(1.0 / np.median(step)) if step.size else 50.0
 
-    @classmethod
-    def of(cls, value: Walking | Mapping[str, Any]) -> Walking:
-        """A `Walking` from itself or from a mapping of its fields. Raises InputError on a key that it does not have."""
-        if isinstance(value, Walking):
-            return value
-        known = [f.name for f in fields(cls)]
-        wrong = [key for key in value if key not in known]
-        if wrong:
-            raise InputError(f"walking: no entry {wrong[0]!r}; there are: {', '.join(known)}")
-        missing = [key for key in ("time_s", "command", "achieved") if key not in value]
-        if missing:
-            raise InputError(f"walking: {missing[0]!r} is missing")
-        return cls(**value)
-
 
 @dataclass(frozen=True)
 class ReportData:
@@ -100,7 +85,7 @@ class ReportData:
         evaluation_before: the same of an untrained policy, to compare with.
         rollouts: path of rollouts.h5.
         learning: (title, path of metrics.csv) per run.
-        walking: a `Walking`, or a mapping of its fields.
+        walking: one evaluation of the walking task.
         robot: the robot's name, for the replay; from the rollouts or the evaluation when None.
         notes: sentences shown under the heading.
         provenance: command, config, seeds, versions, machine: shown as they are, absolute paths cut to what follows the
@@ -115,7 +100,7 @@ class ReportData:
     evaluation_before: Mapping[str, Any] | None = None
     rollouts: Path | str | None = None
     learning: Sequence[tuple[str, Path | str]] = ()
-    walking: Walking | Mapping[str, Any] | None = None
+    walking: Walking | None = None
     robot: str | None = None
     notes: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -244,37 +229,40 @@ def read_rollouts(path: Path | str) -> Rollouts:
         raise InputError(f"{path} is not a readable rollouts file: {str(error).splitlines()[0]}") from error
 
 
-def read_metrics(path: Path | str) -> dict[str, FloatArray]:
-    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number. Columns without any
-    number are left out.
+def read_table(path: Path | str) -> list[dict[str, str]]:
+    """The rows of a CSV file by its header's names.
 
-    Raises InputError when the file is missing or has no header.
+    Raises InputError when the file is missing, is no text or has no header.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no metrics file {path}")
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
+            reader = csv.DictReader(file)
+            header, rows = reader.fieldnames, list(reader)
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV file: {error}") from error
-    if not rows or not rows[0]:
+    if not header:
         raise InputError(f"{path} is empty, expected a header line of column names")
+    return rows
 
-    def value(text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            return float("nan")
 
-    columns: dict[str, FloatArray] = {}
-    for i, name in enumerate(rows[0]):
-        column = np.array(
-            [value(row[i]) if i < len(row) else float("nan") for row in rows[1:] if row], dtype=np.float64
-        )
-        if np.isfinite(column).any():
-            columns[name.strip()] = column
-    return columns
+def as_number(text: str | None) -> float:
+    """A cell's number; NaN where it is empty or none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def read_metrics(path: Path | str) -> dict[str, FloatArray]:
+    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number. Columns without any
+    number are left out. Raises InputError as `read_table` does."""
+    rows = read_table(path)
+    names = [name for name in rows[0] if name is not None] if rows else []
+    columns = {name.strip(): np.array([as_number(row.get(name)) for row in rows]) for name in names}
+    return {name: column for name, column in columns.items() if np.isfinite(column).any()}
 
 
 def retarget_rows(motions: Sequence[Any]) -> list[dict[str, Any]]:

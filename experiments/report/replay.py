@@ -1,9 +1,10 @@
-"""Packing rollouts for the page's 3-D replay: what the bodies look like, and where they are in each frame.
+"""Packing motions for the page's 3-D replay: what the bodies look like, and where they are in each frame.
 
 The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for each kept frame, then
 the poses of the moving bodies (welded ones, like feet, ride with their parent) as 16-bit integers: positions scaled to
 the clip's bounding box (0.5 mm over 30 m), unit quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving
-bodies costs 4.5 kB a second, its ghost the same again.
+bodies costs 4.5 kB a second, its ghost the same again. A recording's keypoints and the soles of standing feet are
+packed like positions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial import ConvexHull, QhullError
 
 from mocap_data.errors import InputError
 
 FRAMES_PER_S = 25.0
 BUDGET_BYTES = 3_600_000
+FACES = 160  # about so many of a mesh's convex hull are drawn
 # Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
 FAR_M = 1e4
 
@@ -31,7 +34,7 @@ _KINDS = {
     int(mujoco.mjtGeom.mjGEOM_CYLINDER): "cylinder",
     int(mujoco.mjtGeom.mjGEOM_BOX): "box",
     int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): "box",
-    int(mujoco.mjtGeom.mjGEOM_MESH): "box",
+    int(mujoco.mjtGeom.mjGEOM_MESH): "mesh",
 }
 
 
@@ -44,6 +47,9 @@ class ReplayClip:
         rate_hz: frames per second of both.
         tracked_frames: frames until the robot was lost, None when it never was.
         command, achieved: (T, 3) forward and lateral velocity [m/s] and yaw rate [rad/s], drawn as arrows, or None.
+        keypoints: (T, M, 3) [m] of the recording, where the robot is; bones: (N, 2) pairs of them to draw rods between.
+        feet: (T, F, 3) [m] the middle of the soles; contacts: (T, F) when they stand; sole_m: the
+          radius [m] of the discs under them.
     """
 
     name: str
@@ -53,6 +59,11 @@ class ReplayClip:
     tracked_frames: int | None = None
     command: npt.ArrayLike | None = None
     achieved: npt.ArrayLike | None = None
+    keypoints: npt.NDArray[np.float64] | None = None
+    bones: npt.NDArray[np.int64] | None = None
+    feet: npt.NDArray[np.float64] | None = None
+    contacts: npt.NDArray[np.bool_] | None = None
+    sole_m: float = 0.05
 
 
 def moving_bodies(model: mujoco.MjModel) -> list[int]:
@@ -63,50 +74,74 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
 def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What to draw: primitives in the frames of `moving_bodies`.
 
-    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes and ellipsoids as their
-    boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q: quaternion (w, x, y, z), c:
-    colour class}.
+    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as their convex hulls,
+    ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m],
+    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners.
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     index = {body: i for i, body in enumerate(moving_bodies(model))}
     feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i for i, name in enumerate(foot_bodies)}
-    drawable = [g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and model.geom_rgba[g, 3] > 0]
+    drawable = [g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and _alpha(model, g) > 0]
     visual = {int(model.geom_bodyid[g]) for g in drawable if model.geom_group[g] <= 2}
     out: list[dict[str, Any]] = []
     for g in drawable:
         body = int(model.geom_bodyid[g])
-        if body in visual and model.geom_group[g] > 2:
-            continue
         frame = int(model.body_weldid[body])
-        if frame not in index:
+        if (body in visual and model.geom_group[g] > 2) or frame not in index:
             continue
-        position = np.array(data.geom_xpos[g])
-        quat = np.empty(4)
-        mujoco.mju_mat2Quat(quat, data.geom_xmat[g])
-        size = np.array(model.geom_size[g])
-        if int(model.geom_type[g]) == mujoco.mjtGeom.mjGEOM_MESH:
-            position = position + data.geom_xmat[g].reshape(3, 3) @ model.geom_aabb[g, :3]
-            size = np.array(model.geom_aabb[g, 3:])
-        inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(3)
-        mujoco.mju_negQuat(inverse, data.xquat[frame])
-        mujoco.mju_mulQuat(local_q, inverse, quat)
-        mujoco.mju_rotVecQuat(local_p, position - data.xpos[frame], inverse)
         depth, walk = 0, frame
         while walk > 0:
             walk, depth = int(model.body_parentid[walk]), depth + 1
         colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
-        out.append(
-            {
-                "b": index[frame],
-                "t": _KINDS[int(model.geom_type[g])],
-                "s": [round(float(v), 4) for v in size],
-                "p": [round(float(v), 4) for v in local_p],
-                "q": [round(float(v), 5) for v in local_q],
-                "c": colour,
-            }
-        )
+        out.append({"b": index[frame], "c": colour, **_shape(model, data, g, frame)})
     return out
+
+
+def _alpha(model: mujoco.MjModel, geom: int) -> float:
+    material = int(model.geom_matid[geom])
+    return float(model.mat_rgba[material, 3] if material >= 0 else model.geom_rgba[geom, 3])
+
+
+def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
+    """A geom's kind, size and pose in the frame of a body."""
+    quat, inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(4), np.empty(3)
+    mujoco.mju_mat2Quat(quat, data.geom_xmat[geom])
+    kind, size, position = _KINDS[int(model.geom_type[geom])], model.geom_size[geom], np.array(data.geom_xpos[geom])
+    corners: dict[str, Any] = {}
+    if kind == "mesh":
+        position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
+        kind, size, corners = "box", model.geom_aabb[geom, 3:], _hull(model, geom)
+    mujoco.mju_negQuat(inverse, data.xquat[frame])
+    mujoco.mju_mulQuat(local_q, inverse, quat)
+    mujoco.mju_rotVecQuat(local_p, position - data.xpos[frame], inverse)
+    return {
+        "t": "mesh" if corners else kind,
+        "s": [round(float(v), 4) for v in size],
+        "p": [round(float(v), 4) for v in local_p],
+        "q": [round(float(v), 5) for v in local_q],
+        **corners,
+    }
+
+
+def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
+    """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of those corners that
+    are outermost in some evenly spread direction. Empty for one that is flat."""
+    which = int(model.geom_dataid[geom])
+    first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
+    vertices = np.asarray(model.mesh_vert[first : first + count], dtype=np.float64) - model.geom_aabb[geom, :3]
+    turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
+    height, angle = 1.0 - 2.0 * turn / len(turn), np.pi * (1.0 + 5.0**0.5) * turn
+    flat = np.sqrt(1.0 - height**2)
+    directions = np.stack((flat * np.cos(angle), flat * np.sin(angle), height), axis=1)
+    outer = vertices[np.unique((directions @ vertices.T).argmax(axis=1))]
+    try:
+        hull = ConvexHull(outer)
+    except (QhullError, ValueError):
+        return {}
+    place = {int(v): i for i, v in enumerate(hull.vertices)}
+    faces = [[place[int(v)] for v in face] for face in hull.simplices]
+    return {"v": [[round(float(x), 4) for x in outer[v]] for v in hull.vertices], "f": faces}
 
 
 def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
@@ -149,16 +184,8 @@ def _pack(values: FloatArray, low: FloatArray | float, high: FloatArray | float)
     return np.round((values - low) / (np.asarray(high) - low) * 65535).clip(0, 65535).astype("<u2")
 
 
-def unpack(clip: dict[str, Any], layers: int, bodies: int) -> FloatArray:
-    """Poses (frames, layers, bodies, 7) of a packed clip: what the page's script reads."""
-    raw = (
-        np.frombuffer(base64.b64decode(clip["poses"]), "<u2")
-        .astype(np.float64)
-        .reshape(clip["frames"], layers, bodies, 7)
-        / 65535
-    )
-    low, high = np.array(clip["low"]), np.array(clip["high"])
-    return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
+def _text(packed: npt.NDArray[np.uint16]) -> str:
+    return base64.b64encode(packed.tobytes()).decode("ascii")
 
 
 def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float) -> dict[str, Any]:
@@ -173,23 +200,26 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
         if np.isfinite(reference[keep]).all(axis=1).any():
             layers.append(body_poses(model, reference[keep]))
     poses = np.stack(layers, axis=1)  # (frames, layers, bodies, 7)
-    low = np.floor(poses[..., :3].min(axis=(0, 1, 2)) * 100) / 100
-    high = np.maximum(np.ceil(poses[..., :3].max(axis=(0, 1, 2)) * 100) / 100, low + 0.01)
+    places = [poses[..., :3], *(value[keep] for value in (clip.keypoints, clip.feet) if value is not None)]
+    every = np.concatenate([value.reshape(-1, 3) for value in places])
+    low = np.floor(every.min(axis=0) * 100) / 100
+    high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)
     packed = np.concatenate([_pack(poses[..., :3], low, high), _pack(poses[..., 3:], -1.0, 1.0)], axis=-1)
     out: dict[str, Any] = {
-        "name": clip.name,
-        "fps": round(fps, 6),
-        "frames": len(keep),
-        "layers": len(layers),
-        "low": [round(float(v), 3) for v in low],
-        "high": [round(float(v), 3) for v in high],
-        "poses": base64.b64encode(packed.tobytes()).decode("ascii"),
-    }
+        "name": clip.name, "fps": round(fps, 6), "frames": len(keep), "layers": len(layers), "poses": _text(packed),
+        "low": [round(float(v), 3) for v in low], "high": [round(float(v), 3) for v in high],
+    }  # fmt: skip
     if clip.tracked_frames is not None and clip.tracked_frames < len(q):
         out["lost"] = round(clip.tracked_frames / clip.rate_hz, 4)
     if clip.command is not None and clip.achieved is not None:
         both = np.concatenate([np.asarray(clip.command)[keep], np.asarray(clip.achieved)[keep]], axis=1)
         out["velocity"] = [round(float(v), 3) if np.isfinite(v) else 0.0 for v in both.reshape(-1)]
+    if clip.keypoints is not None:
+        out["points"] = _text(_pack(clip.keypoints[keep], low, high))
+        out["bones"] = [] if clip.bones is None else clip.bones.tolist()
+    if clip.feet is not None and clip.contacts is not None:
+        out["feet"], out["sole"] = _text(_pack(clip.feet[keep], low, high)), round(clip.sole_m, 4)
+        out["stands"] = clip.contacts[keep].astype(int).reshape(-1).tolist()
     return out
 
 
@@ -205,27 +235,7 @@ def pack(
     length. A clip without a finite frame is left out with a remark. The clips keep their order.
     """
     bodies = len(moving_bodies(model))
-    remarks: list[str] = []
-
-    def cost(clip: ReplayClip, keep: npt.NDArray[np.int64]) -> int:
-        return len(keep) * (1 if clip.reference is None else 2) * bodies * 14
-
-    fps = FRAMES_PER_S
-    chosen = [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, fps) for c in clips]
-    if sum(cost(c, k) for c, (k, _) in zip(clips, chosen, strict=True)) > budget_bytes:
-        fps = FRAMES_PER_S / 2
-        chosen = [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, fps) for c in clips]
-        remarks.append(f"Long recordings: the replay keeps {fps:g} frames per second.")
-    if sum(cost(c, k) for c, (k, _) in zip(clips, chosen, strict=True)) > budget_bytes:
-        seconds = max(len(k) / f for k, f in chosen)
-        while (
-            seconds > 1
-            and sum(cost(c, k[: max(1, int(seconds * f))]) for c, (k, f) in zip(clips, chosen, strict=True))
-            > budget_bytes
-        ):
-            seconds *= 0.9
-        chosen = [(k[: max(1, int(seconds * f))], f) for k, f in chosen]
-        remarks.append(f"Long recordings: the replay keeps the first {seconds:.0f} s of each clip.")
+    chosen, remarks = _within_budget(clips, bodies, budget_bytes)
     packed = []
     for clip, (keep, kept_fps) in zip(clips, chosen, strict=True):
         try:
@@ -235,3 +245,32 @@ def pack(
                 raise
             remarks.append(f"{clip.name} is not in the replay: {error}.")
     return {"shapes": shapes(model, foot_bodies), "bodies": bodies, "clips": packed}, remarks
+
+
+def _within_budget(
+    clips: Sequence[ReplayClip], bodies: int, budget_bytes: int
+) -> tuple[list[tuple[npt.NDArray[np.int64], float]], list[str]]:
+    """The frames to keep of each clip and their rate, and what to say of it."""
+    each = [
+        14 * bodies * (1 if clip.reference is None else 2)
+        + sum(6 * value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
+        for clip in clips
+    ]
+
+    def choice(fps: float) -> list[tuple[npt.NDArray[np.int64], float]]:
+        return [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, fps) for c in clips]
+
+    def cost(seconds: float) -> int:
+        return sum(b * min(len(k), max(1, int(seconds * f))) for b, (k, f) in zip(each, chosen, strict=True))
+
+    chosen, remarks = choice(FRAMES_PER_S), []
+    if cost(1e9) > budget_bytes:
+        chosen = choice(FRAMES_PER_S / 2)
+        remarks.append(f"Long recordings: the replay keeps {FRAMES_PER_S / 2:g} frames per second.")
+    if cost(1e9) > budget_bytes:
+        seconds = max(len(k) / f for k, f in chosen)
+        while seconds > 1 and cost(seconds) > budget_bytes:
+            seconds *= 0.9
+        chosen = [(k[: max(1, int(seconds * f))], f) for k, f in chosen]
+        remarks.append(f"Long recordings: the replay keeps the first {seconds:.0f} s of each clip.")
+    return chosen, remarks

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from experiments.report import figures
-from experiments.report.figures import Line, escape, number
-from experiments.report.page import Scrubber, Section, assemble, provenance_section, replay_section
+from experiments.report.figures import Line
+from experiments.report.page import provenance_section, replay_section
+from experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
 from experiments.report.replay import ReplayClip
 from npmp.reading import Wandering
 from npmp.robots import Robot
@@ -42,22 +43,21 @@ def wandering(
         ratio = row.get("prior_up_ratio")
         shown = "" if ratio is None else f"{number(ratio['ratio'])} ({number(ratio['low'])} to {number(ratio['high'])})"
         values = (row[key] for key in ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps"))
-        rows.append((kind, *(number(value) for value in values), shown))
+        rows.append((kind, *map(number, values), shown))
     words = (
-        f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those still up "
-        "then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; white_actions: "
-        "joint targets with the mean and spread that they have under the prior, independent at every step. Starts, physics, "
-        "senses and pushes are the same."
+        f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those "
+        "still up then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; "
+        "white_actions: joint targets with the mean and spread that they have under the prior, independent at every "
+        "step. Starts, physics, senses and pushes are the same."
     )
-    body = f'<p class="lead">{escape(words)}</p>{_table(columns, rows)}<div class="scroll">{chart}</div>'
+    section = Section("up", "How long they stay up", [Words(words), Table(columns, rows), chart])
     best = found["latents"]["prior"]
     most = f"mean of {found['robots']} robots, {number(found['seconds'])} s at most"
     cards = [
         ("Up on the prior", f"{number(best['up_s_mean'])} s", most),
         ("Path", f"{number(best['path_m'])} m", f"mean until the fall, {number(best['speed_mps'])} m/s"),
     ]
-    title = f"{found['module']}: wandering without a task"
-    return _page(out, robot, title, clips, Section("up", "How long they stay up", body), cards, provenance)
+    return _page(out, robot, f"{found['module']}: wandering without a task", clips, section, cards, provenance)
 
 
 def interpolation(
@@ -76,7 +76,7 @@ def interpolation(
     rows = found["weights"]
     w = [row["w"] for row in rows]
     charts = [
-        figures.line_chart([Line(title, w, [row[key] for row in rows])], title=title, unit=unit, x_label="w", show_legend=False)
+        figures.line_chart([Line(title, w, [row[key] for row in rows])], title=title, unit=unit, x_label="w")
         for key, title, unit in (
             ("forward_mps", "forward velocity", "m/s"), ("yaw_rate_rps", "yaw rate", "rad/s"), ("up_s", "time up", "s"),
         )
@@ -84,13 +84,12 @@ def interpolation(
     columns = ("w", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)", "up (s)", "of (s)")
     keys = ("w", "forward_mps", "lateral_mps", "yaw_rate_rps", "up_s", "of_s")
     words = (
-        f"z = (1 − w) z_a + w z_b, w = 0: {found['from']}, w = 1: {found['to']}; mixed by {found['aligned_by']}, {found['mix']}; "
-        "the decoder is frozen, the encoder has no say."
+        f"z = (1 − w) z_a + w z_b, w = 0: {found['from']}, w = 1: {found['to']}; mixed by {found['aligned_by']}, "
+        f"{found['mix']}; the decoder is frozen, the encoder has no say."
     )
-    table = _table(columns, [[number(row[key]) for key in keys] for row in rows])
-    body = f'<p class="lead">{escape(words)}</p><div class="charts small">{"".join(charts)}</div>{table}'
-    title = f"{found['module']}: between two clips"
-    return _page(out, robot, title, clips, Section("between", "Between the clips", body), (), provenance)
+    table = Table(columns, [[number(row[key]) for key in keys] for row in rows])
+    section = Section("between", "Between the clips", [Words(words), Charts(charts, small=True), table])
+    return _page(out, robot, f"{found['module']}: between two clips", clips, section, (), provenance)
 
 
 def _page(
@@ -102,19 +101,6 @@ def _page(
     cards: Sequence[tuple[str, str, str]],
     provenance: Mapping[str, Any],
 ) -> Path:
-    replay, packed = replay_section(robot, clips, film=False)
-    sections = [replay, section, provenance_section(provenance, Scrubber(out.parent))]
-    return assemble(
-        out,
-        title=title,
-        cards=cards,
-        sections=[s for s in sections if s is not None],
-        data={"replay-data": packed} if packed else {},
-        scripts=("page.js", "replay.js") if packed else ("page.js",),
-    )
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    shown, packed = replay_section(robot, clips)
+    sections = [shown, section, provenance_section(provenance, Scrubber(out.parent))]
+    return assemble(out, title=title, cards=cards, sections=sections, replay=packed)

@@ -1,8 +1,7 @@
 """A short rendered film of a clip, where MuJoCo can draw without a display.
 
 Off-screen drivers that are half installed can take the whole process down, so the drawing happens in another one, with
-a time
-limit: whatever goes wrong there, the answer here is None.
+a time limit: whatever goes wrong there, the answer here is None.
 """
 
 from __future__ import annotations
@@ -92,14 +91,7 @@ def _draw(folder: Path, fps: float) -> None:
             pictures.append(Image.fromarray(renderer.render()))
     out = io.BytesIO()
     pictures[0].save(
-        out,
-        "WEBP",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=round(1000 / fps),
-        loop=0,
-        quality=55,
-        method=3,
+        out, "WEBP", save_all=True, append_images=pictures[1:], duration=round(1000 / fps), loop=0, quality=55, method=3
     )
     (folder / "film.webp").write_bytes(out.getvalue())
 

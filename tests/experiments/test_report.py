@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.report import figures, replay, video
+from experiments.report import figures, parts, replay, video
+from experiments.report.parts import Chart
 from mocap_data.errors import InputError
 from npmp import robots
 
@@ -102,7 +104,7 @@ def full(folder: Path, robot: robots.Robot, frames: int = 100) -> report.ReportD
         evaluation_before=evaluation_of(list(names)),
         rollouts=write_rollouts(folder / "rollouts.h5", robot, names, tracked_frames=frames // 2),
         learning=[("Imitation", write_metrics(folder / "metrics.csv"))],
-        walking=walking_of(robot, frames),
+        walking=report.Walking(**walking_of(robot, frames)),
         notes=["A note."],
         provenance={
             "command": "npmp demo",
@@ -119,9 +121,17 @@ def packed_in(page: str) -> dict[str, Any]:
     return json.loads(found[1])
 
 
+def unpack(clip: dict[str, Any], layers: int, bodies: int) -> np.ndarray:
+    """Poses (frames, layers, bodies, 7) of a packed clip, as the page's script reads them."""
+    raw = np.frombuffer(base64.b64decode(clip["poses"]), "<u2").reshape(clip["frames"], layers, bodies, 7) / 65535
+    low, high = np.array(clip["low"]), np.array(clip["high"])
+    return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
+
+
 def assert_stands_alone(page: str) -> None:
     assert not re.search(r"""(src|href|action|poster)\s*=\s*["']?\s*(https?:|//|file:)""", page)
-    assert "@import" not in page and "url(" not in page and "<link" not in page
+    assert "@import" not in page and "<link" not in page
+    assert not re.search(r"url\((?!#)", page)  # a drawing's own clips only
     assert "default-src 'none'" in page
 
 
@@ -188,7 +198,9 @@ def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
         evaluation=evaluation_of([EVIL, name]),
         rollouts=write_rollouts(tmp_path / "rollouts.h5", robot, {name: 10}),
         learning=[(EVIL, write_metrics(tmp_path / "m.csv", extra="<script>alert(1)</script>"))],
-        walking={**walking_of(robot, 10), "errors": {EVIL: 1.0}, "errors_caption": EVIL, "name": EVIL},
+        walking=report.Walking(
+            **{**walking_of(robot, 10), "errors": {EVIL: 1.0}, "errors_caption": EVIL, "name": EVIL}
+        ),
         notes=[EVIL],
         provenance={EVIL: EVIL, "command": EVIL, "config": {EVIL: {EVIL: EVIL}}, "list": [EVIL]},
     )
@@ -214,7 +226,7 @@ def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None
     data = report.ReportData(
         evaluation=evaluation,
         rollouts=path,
-        walking=walking,
+        walking=report.Walking(**walking),
         retarget=[{"name": "x", "rms_marker_m": float("nan")}],
     )
     page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
@@ -227,7 +239,7 @@ def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None
 
 def test_one_frame(tmp_path: Path, robot: robots.Robot) -> None:
     path = write_rollouts(tmp_path / "rollouts.h5", robot, {"still": 1})
-    data = report.ReportData(rollouts=path, walking=walking_of(robot, 1))
+    data = report.ReportData(rollouts=path, walking=report.Walking(**walking_of(robot, 1)))
     page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
     assert packed_in(page)["clips"][0]["frames"] == 1
 
@@ -339,17 +351,14 @@ def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
 def test_bad_walking(tmp_path: Path, robot: robots.Robot) -> None:
     good = walking_of(robot, 10)
     for change, words in (
-        ({"speed": 1}, "no entry 'speed'; there are: time_s"),
         ({"command": np.zeros((9, 3))}, r"command has shape \(9, 3\), expected \(10, 3\)"),
         ({"time_s": np.zeros(0)}, "time_s has shape"),
         ({"qpos": np.zeros((4, 19))}, "qpos has shape"),
     ):
         with pytest.raises(InputError, match=words):
-            report.build(tmp_path / "r.html", report.ReportData(walking={**good, **change}), film=False)
-    with pytest.raises(InputError, match="'command' is missing"):
-        report.Walking.of({"time_s": [0.0]})
+            report.Walking(**{**good, **change})
     with pytest.raises(InputError, match="no robot's name"):
-        report.build(tmp_path / "r.html", report.ReportData(walking=good), film=False)
+        report.build(tmp_path / "r.html", report.ReportData(walking=report.Walking(**good)), film=False)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -395,7 +404,7 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
     assert not remarks
     clip = packed["clips"][0]
     assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
-    got = replay.unpack(clip, 2, packed["bodies"])
+    got = unpack(clip, 2, packed["bodies"])
     bodies = replay.moving_bodies(model)
     assert len(bodies) == packed["bodies"] == 13  # base and four legs of three; feet ride on the shanks
     data = mujoco.MjData(model)
@@ -487,53 +496,69 @@ def test_number() -> None:
         ("x", "x"),
         (99.96, "100"),
     ):
-        assert figures.number(value) == text
+        assert parts.number(value) == text
 
 
 def test_a_histogram_ends_at_a_round_number() -> None:
     assert [figures.rounded_up(value) for value in (0.01723, 3.04, 3.1, 120.0, 0.0)] == [0.018, 3.1, 3.1, 120.0, 0.0]
-    tiny = figures.histogram(np.linspace(0.0, 0.0172, 100), title="x", unit="(mm)", least=0.5)
-    assert ">0.5</text>" in tiny and "0.01" not in tiny and "the last bar" not in tiny
+    tiny = figures.histogram(np.linspace(0.0, 0.0172, 100), title="x", unit="(mm)", least=0.5).svg
+    assert ">0.4</text>" in tiny and "0.01" not in tiny and "the last bar" not in tiny
+    beyond = figures.histogram([1.0, 2.0, 9.0], title="x", top=4.0).svg
+    assert "the last bar: all above 4<" in beyond
 
 
-def test_names_break_at_underscores() -> None:
-    assert figures.breakable("a_b<c") == "a_<wbr>b&lt;c"
+def drawn(chart: Chart, css: str) -> list[list[tuple[float, float]]]:
+    """The points of what a chart draws with that class, a list for each."""
+    paths = re.findall(rf'<g class="{css}"[^>]*>\s*<path d="([^"]*)"', chart.svg)
+    return [[(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)] for path in paths]
 
 
-def test_nice_ticks() -> None:
-    assert figures.nice_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
-    assert figures.nice_ticks(-0.31, 0.29, 6) == [-0.3, -0.2, -0.1, 0, 0.1, 0.2]
-    assert figures.nice_ticks(3, 3) == [3]
-    assert figures.nice_ticks(float("nan"), 1) == []
+def box_of(chart: Chart) -> tuple[float, ...]:
+    return tuple(float(v) for v in re.findall(r'data-box="([^"]*)"', chart.svg)[0].split())
 
 
-def test_thin_keeps_the_extremes() -> None:
+def test_long_curves_keep_their_extremes() -> None:
     rng = np.random.default_rng(2)
     y = rng.normal(size=50_000)
     y[12_345], y[40_000] = 99.0, -99.0
-    y[20_000:20_500] = np.nan
-    x, kept = figures.thin(np.arange(50_000.0), y, 600)
+    gap = np.where(np.arange(50_000) // 500 == 40, np.nan, y)
+    x, kept = figures.thin(np.arange(50_000.0), gap, 600)
     assert len(x) <= 600 and x[0] == 0 and x[-1] == 49_999 and (np.diff(x) > 0).all()
     assert np.nanmax(kept) == 99.0 and np.nanmin(kept) == -99.0 and np.isnan(kept).any()
+    chart = figures.line_chart([figures.Line("a", np.arange(50_000.0), y)], title="t", y_range=(-99.0, 99.0))
+    _, top, _, height = box_of(chart)
+    (points,) = drawn(chart, "line robot")
+    assert len(points) <= 600
+    assert min(y for _, y in points) == pytest.approx(top, abs=0.15)
+    assert max(y for _, y in points) == pytest.approx(top + height, abs=0.15)
 
 
 def test_line_chart_points() -> None:
     """Two points on given axes land on the corners of the plot's box."""
     chart = figures.line_chart([figures.Line("a", [0, 1], [0, 2])], title="t", x_range=(0, 1), y_range=(0, 2))
-    left, top, width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split())
-    assert re.findall(r'data-name="a" d="([^"]*)"', chart) == [
-        f"M{left:.1f} {top + height:.1f}L{left + width:.1f} {top:.1f}"
-    ]
+    left, top, width, height = box_of(chart)
+    assert 'data-name="a"' in chart.svg
+    (points,) = drawn(chart, "line robot")
+    np.testing.assert_allclose(points, [(left, top + height), (left + width, top)], atol=0.1)
 
 
-def test_line_chart_leaves_gaps_and_stops_at_the_edge() -> None:
+def test_line_chart_leaves_gaps() -> None:
     def path(y: list[float]) -> str:
         chart = figures.line_chart([figures.Line("a", range(len(y)), y)], title="t", y_range=(0, 1))
-        return re.findall(r'data-name="a" d="([^"]*)"', chart)[0]
+        return re.findall(r'data-name="a">\s*<path d="([^"]*)"', chart.svg)[0]
 
     assert path([0, 1, np.nan, 1, 0]).count("M") == 2
-    assert path([0.5, 9, 9, 9, 0.5]).count("M") == 2  # out at the top, and back in
-    assert "no finite values" in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True)
+    assert 'clip-path="url(#' in figures.line_chart([figures.Line("a", [0, 1], [0, 9])], title="t", y_range=(0, 1)).svg
+    assert "no finite values" in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True).svg
+
+
+def test_a_drawing_has_the_pages_colours_and_nobodys_letters() -> None:
+    name = "a_$\\alpha$ \x01 \N{CJK UNIFIED IDEOGRAPH-72AC}<script>"
+    chart = figures.timeline([(name, 3.0, [figures.Stretch(0.0, 1.0, "kept", name)])], title=name, keys=[])
+    assert "$\\alpha$" in chart.svg and "\N{CJK UNIFIED IDEOGRAPH-72AC}&lt;script&gt;" in chart.svg
+    assert "\x01" not in chart.svg and "<script" not in chart.svg and "xmlns" not in chart.svg
+    assert "var(--rf)" in chart.svg and "#009e73" not in chart.svg  # readable on light and on dark
+    assert "<title>" in chart.svg  # the whole name, and what became of it, on hover
 
 
 def test_stance() -> None:
@@ -544,12 +569,11 @@ def test_stance() -> None:
     assert not figures.stance(fallen)[:10].any() and figures.stance(fallen, counted=slice(0, 10))[:10].all()
 
 
-def test_bar_and_heat_values() -> None:
-    bars = figures.bar_chart(
-        [figures.Bar("a", 0.5, "half", mark=2.0), figures.Bar("b", float("nan"), "n/a")], title="t", full=1.0
-    )
-    widths = [float(w) for w in re.findall(r'class="bar robot"[^>]*width="([\d.]+)"', bars)]
-    tracks = [float(w) for w in re.findall(r'class="track"[^>]*width="([\d.]+)"', bars)]
-    assert widths == [tracks[0] / 2] and len(tracks) == 2
-    heat = figures.heat_map(["a"], ["x", "y"], [[1.0, np.nan]], title="t")
-    assert re.findall(r'fill-opacity="([\d.]+)"', heat) == ["0.90", "0.06"]
+def test_bar_and_heat_values(tmp_path: Path) -> None:
+    bars = parts.Bars("t", [parts.Bar("a", 0.5, "half", mark=2.0), parts.Bar("b", float("nan"), "n/a")], full=1.0)
+    heat = parts.Heat("t", ["a"], ["x", "y"], [[1.0, float("nan")]])
+    text = parts.assemble(tmp_path / "x.html", title="t", sections=[parts.Section("s", "S", [bars, heat])]).read_text()
+    assert re.findall(r'class="bar robot" style="width:([\d.]+)%', text) == ["50.0"]
+    assert text.count('class="rail track"') == 2 and 'class="mark" style="left:100.0%' in text
+    assert re.findall(r"--shade:([\d.]+)", text) == ["0.9", "0.06"]
+    assert [bars.share(v) for v in (0.25, 7.0, None, float("nan"))] == [25.0, 100.0, None, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import json
 import re
 import shutil
@@ -14,14 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.report import figures, is_report, retarget_page, scene
+from experiments.report import figures, is_report, recording, replay, retarget_page
 from experiments.report.retarget_page import RetargetReport
 from experiments.retarget import report_place
-from mocap_data import Clip, dog_gait, rotations
+from mocap_data import Clip, dog_gait
 from npmp import robots
 from npmp.robots import Robot
 from retarget import clean, retarget_many
@@ -70,7 +72,8 @@ def test_all_sections(page: Path, data: RetargetReport) -> None:
     for key in ("replay", "distributions", "motions", "curves", "dropped", "problems", "provenance"):
         assert f'<section id="{key}"' in text and f'href="#{key}"' in text
     for motion in data.cleaned.motions.motions:
-        assert (f"<td>{figures.breakable(motion.name)}</td>" in text) == (not motion.mirror)
+        name = motion.name.replace("_", "_<wbr>")  # it may break there
+        assert (f"<td>{name}</td>" in text) == (not motion.mirror)
     assert "feet far from the ground" in text and "as sampled" in text and "Root path" in text
     assert text.count('class="band"') > 8  # stances
     assert EVIL not in text and "&lt;script&gt;alert(1)" in text
@@ -86,10 +89,7 @@ def test_it_fetches_nothing(page: Path) -> None:
     assert policy.startswith("default-src 'none'") and "http" not in policy and "*" not in policy
 
 
-def test_worst_come_first_and_bad_ones_are_marked(
-    data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene, "installed", lambda: False)
+def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path: Path) -> None:
     (first, *_) = data.whole.motions
     quality = {**first.quality, "rms_marker_m": 0.01}
     motions = [dataclasses.replace(first, name=f"m{i:02d}", quality=quality) for i in range(30)]
@@ -99,19 +99,30 @@ def test_worst_come_first_and_bad_ones_are_marked(
     text = retarget_page.build(tmp_path / "r.html", report).read_text(encoding="utf-8")
     names = re.findall(r"<td>(m\d\d)</td>", text)
     assert names[0] == "m20" and len(names) == 30
-    assert '<td class=bad data-value="20">20.00</td>' in text
+    assert '<td class="bad" data-value="20">20.00</td>' in text
     assert "The worst 6 of 30 motions, and 6 evenly from the rest" in text
     assert len(re.findall(r"<summary>m\d\d ", text)) == 12
 
 
-def test_without_viser_it_says_how_to_get_it(
-    data: RetargetReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene, "installed", lambda: False)
-    text = retarget_page.build(tmp_path / "r.html", data).read_text(encoding="utf-8")
-    assert "pip install &#x27;npmp[viewer]&#x27;" in text
-    assert 'id="replay-data"' in text and "scene-client" not in text  # the robot alone, drawn by the page itself
-    assert "script-src 'unsafe-inline'\"" in text
+def test_the_recording_is_beside_the_robot_and_on_it(page: Path, data: RetargetReport, clips: dict[str, Clip]) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="replay-data">(.*?)</script>', text, re.S)
+    assert found and "script-src 'unsafe-inline'\"" in text
+    packed = json.loads(found[1])["clips"]
+    chosen = retarget_page.chosen_for_replay(data)
+    assert [clip["name"] for clip in packed] == [title for title, _ in chosen]
+    for clip, (_, motion) in zip(packed, chosen, strict=True):
+        source = clips[motion.recording]
+        points = np.frombuffer(base64.b64decode(clip["points"]), "<u2").reshape(clip["frames"], len(source.names), 3)
+        low, high = np.array(clip["low"]), np.array(clip["high"])
+        want = recording.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
+        np.testing.assert_allclose(low + points / 65535 * (high - low), want, atol=2e-3)
+        assert len(clip["bones"]) == len(source.names) - 1
+        stands = np.array(clip["stands"]).reshape(clip["frames"], -1)
+        np.testing.assert_array_equal(stands, data.meter.contacts(motion)[:: round(motion.rate_hz / clip["fps"])])
+    assert 'data-part="recording"' in text and "standing foot" in text
+    # the charts of a motion that is replayed follow the replay
+    assert 'data-clip="0"' in text and 'data-clip="1"' in text
 
 
 def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
@@ -125,7 +136,7 @@ def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
 def test_same_input_same_page(data: RetargetReport, tmp_path: Path) -> None:
     pages = []
     for name in "ab":
-        path = retarget_page.build(tmp_path / name / "r.html", dataclasses.replace(data, replays=0))
+        path = retarget_page.build(tmp_path / name / "r.html", data)
         pages.append(path.read_bytes())
     assert pages[0] == pages[1]
 
@@ -168,87 +179,83 @@ def test_the_command_writes_it_beside_the_dataset(tmp_path: Path, capsys: pytest
 def test_histogram_shares() -> None:
     """Values 0.5, 0.5, 1.5 and 9 in bins of 1 up to 4: shares of 50, 25 and, in the last, 25 %."""
     chart = figures.histogram([0.5, 0.5, 1.5, 9.0], title="t", bins=4, top=4.0, width=450, height=200)
-    (bars,) = re.findall(r'class="fill robot" d="([^"]*)"', chart)
-    tops = [float(y) for y in re.findall(r"M[\d.]+ [\d.]+V([\d.]+)", bars)]
+    (bars,) = re.findall(r'class="fill robot">\s*<path d="([^"]*)"', chart.svg)
+    places = np.array([[float(v) for v in pair] for pair in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", bars)])
     floor, plot = 168.0, 160.0  # 200 high, 8 above and 32 below; the tallest is at 1 / 1.08
-    np.testing.assert_allclose([floor - y for y in tops], [plot / 1.08 * s for s in (1.0, 0.5, 0.5)], atol=0.06)
-    assert "all above 4" in chart
+    assert places[:, 1].max() == floor
+    heights = []
+    for left in (40.0, 140.0, 340.0):  # bins are 100 wide
+        edge = places[np.abs(places[:, 0] - left) < 0.1, 1]
+        heights.append(floor - edge.min())
+    np.testing.assert_allclose(heights, [plot / 1.08 * s for s in (1.0, 1.0, 0.5)], atol=0.11)
+    assert "all above 4" in chart.svg
     weighted = figures.histogram(
         [0.5, 1.5], title="t", bins=4, top=4.0, weights=[3.0, 1.0], before=[1.0, 1.0], names=("a", "b")
     )
-    assert 'class="line other"' in weighted and "legend" in weighted
-    assert "nothing to count" in figures.histogram([], title="t")
+    assert 'class="outline other"' in weighted.svg and weighted.legend == [("a", "robot"), ("b", "other")]
+    assert "nothing to count" in figures.histogram([], title="t").svg
 
 
 def test_a_map_has_one_scale() -> None:
     chart = figures.line_chart(
         [figures.Line("a", [0, 1], [0, 4])], title="t", square=True, x_range=(0, 1), y_range=(0, 4)
-    )
+    ).svg
     x, y = (np.ptp([float(v) for v in re.findall(rf'data-{axis}="([^"]*)"', chart)[0].split()]) for axis in "xy")
     width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split()[2:])
     assert x / width == pytest.approx(y / height)
 
 
-# ---- the scene ------------------------------------------------------------------------------------------------------
+# ---- the replay ------------------------------------------------------------------------------------------------------
 
 
 def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[str, Clip]) -> None:
     (motion, *_) = data.whole.motions
     part = dataclasses.replace(motion.crop(50, 100), start_s=1.0)
-    take = scene.Take("a", part, clips[motion.name], scale=1.0)
-    points = scene.keypoints_of(take, np.arange(0, 50, 10))
+    points = recording.keypoints_of(part, clips[motion.name])[::10]
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
     np.testing.assert_allclose(
         points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9
     )
     np.testing.assert_allclose(points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05)
-    half = scene.keypoints_of(dataclasses.replace(take, scale=0.5), np.arange(5))
+    half = recording.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 
 
 def test_bones(clips: dict[str, Clip]) -> None:
     clip = next(iter(clips.values()))
-    pairs = scene.bones(dataclasses.replace(clip, parents=None))
-    assert len(pairs) == len(clip.names) - 1 and set(pairs.reshape(-1).tolist()) == set(
-        range(len(clip.names))
-    )  # a tree
+    pairs = recording.bones(dataclasses.replace(clip, parents=None))
+    names = set(range(len(clip.names)))
+    assert len(pairs) == len(names) - 1 and set(pairs.reshape(-1).tolist()) == names  # a tree
     chain = dataclasses.replace(clip.select(clip.names[:4]), parents=(-1, 0, 1, 1))
-    assert scene.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
+    assert recording.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
 
 
-def test_rods_point_along() -> None:
-    along = np.random.default_rng(0).normal(size=(20, 3))
-    along[0], along[1] = [0.0, 0.0, 2.0], [0.0, 0.0, -2.0]
-    quat = scene.pointing(along)
-    turned = rotations.to_matrix(quat)[:, :, 2]
-    np.testing.assert_allclose(turned, along / np.linalg.norm(along, axis=1, keepdims=True), atol=1e-9)
-
-
-def test_every_moving_body_is_drawn_where_it_is(robot: Robot) -> None:
-    pytest.importorskip("trimesh")
+def test_every_moving_body_is_drawn() -> None:
     for name in ("anymal_b", "op3"):
         model = robots.load(name).model()
-        meshes = scene.robot_meshes(model)
-        assert {body for body, _ in meshes} == {
-            int(model.body_weldid[model.geom_bodyid[g]]) for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0
-        } - {0}
-        assert all(np.isfinite(v).all() and f.max() < len(v) for v, f in meshes.values())
-    feet = [
-        v
-        for (body, _), (v, _) in scene.robot_meshes(robot.model()).items()
-        if "SHANK" in robot.body_names[body - 1].upper()
-    ]
-    # A foot rides with its shank: its lowest point is a radius below the sphere's centre.
-    assert feet and min(v[:, 2].min() for v in feet) < -0.3
+        bodies = replay.moving_bodies(model)
+        seen = {bodies[shape["b"]] for shape in replay.shapes(model)}
+        visible = [g for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0]
+        assert seen == {int(model.body_weldid[model.geom_bodyid[g]]) for g in visible} - {0}
 
 
-def test_recording_a_scene(data: RetargetReport, clips: dict[str, Clip], robot: Robot) -> None:
-    pytest.importorskip("viser")
-    (motion, *_) = data.whole.motions
-    takes = [scene.Take("with", motion.crop(0, 50), clips[motion.name]), scene.Take("alone", motion.crop(0, 50))]
-    both, alone = scene.record(robot, takes)
-    assert 1000 < len(alone) < len(both) < 300_000
+def test_meshes_are_drawn_as_their_hulls() -> None:
+    """A fine ball of radius 0.1 at (1, 0, 0) of its body: corners on it, faces around them."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(4000, 3))
+    points *= 0.1 / np.linalg.norm(points, axis=1, keepdims=True)
+    vertices = " ".join(f"{v:.6f}" for v in points.reshape(-1))
+    model = mujoco.MjModel.from_xml_string(
+        f"<mujoco><asset><mesh name='ball' vertex='{vertices}'/></asset><worldbody><body><freejoint/>"
+        "<geom type='mesh' mesh='ball' pos='1 0 0'/></body></worldbody></mujoco>"
+    )
+    (shape,) = replay.shapes(model)
+    corners, faces = np.array(shape["v"]), np.array(shape["f"])
+    assert shape["t"] == "mesh" and 40 < len(corners) <= replay.FACES // 2 and faces.max() < len(corners)
+    np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
+    assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles
+    np.testing.assert_allclose(shape["p"], [1.0, 0.0, 0.0], atol=2e-3)
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------
@@ -313,7 +320,6 @@ class Browser:
 def browser(tmp_path: Path) -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium")
-    pytest.importorskip("viser")
     client = pytest.importorskip("websockets.sync.client")
     flags = [
         "--headless", "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
@@ -342,41 +348,40 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 
 def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
-    inner = "document.querySelector('#scene iframe')?.contentDocument?"
+    part = "document.querySelector('#replay [data-part=%s]')"
     browser("Page.navigate", url=page.as_uri())
-    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#scene .stage')")
-    browser.value("document.querySelector('#scene .stage').scrollIntoView({block: 'center', behavior: 'instant'})")
-    browser.wait_for(f"!!document.querySelector('#scene iframe') && !!{inner}.querySelector('canvas')")
-    browser.wait_for(f"parseFloat({inner}.querySelector('input')?.value) > 0")  # it plays
-    box = "(() => { const f = document.querySelector('#scene iframe').getBoundingClientRect(), r = %s.getBoundingClientRect();"
-    box += " return [f.left + r.left, f.top + r.top, r.width, r.height]; })()"
-    clock = f"parseFloat({inner}.querySelector('input').value)"
-    x, y, width, height = browser.value(box % f"{inner}.querySelector('.mantine-Slider-root')")
-    left, top, wide, high = browser.value(box % f"{inner}.querySelector('canvas')")
-    # The middle of the scene, away from the viewer's own notices.
-    middle = {"x": left + 0.3 * wide, "y": top + 0.3 * high, "width": 0.65 * wide, "height": 0.65 * high}
-    last = browser.value(f"parseFloat({inner}.querySelector('[role=slider]').getAttribute('aria-valuemax'))")
-    pictures = []
-    times = []
-    for share in (0.1, 0.85, 0.1):
-        seen: list[float] = []
-        # the first click stops it, wherever it has got to by then; a busy machine may take a while to follow the others
-        while len(seen) < 3 or (
-            not (abs(seen[-1] - share * last) < 0.2 * last and len(set(seen[-3:])) == 1) and len(seen) < 100
-        ):
-            browser.click(x + share * width, y + height / 2)
-            time.sleep(0.2)
-            seen.append(browser.value(clock))
-        times.append(seen[-1])
-        pictures.append(browser.settled(middle))
-    assert times[0] == times[2] < times[1], (times, last)
-    early, late, again = pictures
+    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#replay.ready canvas')")
+    browser.value(f"{part % 'canvas'}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    browser.wait_for(f"parseFloat({part % 'scrub'}.value) > 0")  # it plays
+    box = f"(() => {{ const r = {part % 'canvas'}.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; }})()"
+    left, top, wide, high = browser.value(box)
+    middle = {"x": left + 0.1 * wide, "y": top + 0.2 * high, "width": 0.8 * wide, "height": 0.75 * high}
+    last = browser.value(f"parseFloat({part % 'scrub'}.max)")
+
+    def scrub(share: float) -> np.ndarray:
+        browser.value(
+            f"{part % 'scrub'}.value = {share * last}; {part % 'scrub'}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+        )
+        return browser.settled(middle)
+
+    early, late, again = scrub(0.1), scrub(0.85), scrub(0.1)
+    assert browser.value(f"parseFloat({part % 'scrub'}.value)") == pytest.approx(0.1 * last, abs=0.01)
     assert early.std() > 15 and len(np.unique(early.reshape(-1, 3).round(-1), axis=0)) > 20  # something is drawn
     changed = np.abs(late - early).max(axis=2) > 30
     assert changed.mean() > 0.01  # and it moves with the bar
-    assert (np.abs(again - early).max(axis=2) > 30).mean() < 0.2 * changed.mean()  # and comes back
-    browser.value("document.querySelectorAll('#scene .choice button')[1].click()")
-    browser.wait_for(f"!!{inner}.querySelector('.mantine-Slider-root')")
+    assert np.array_equal(again, early)  # and comes back
+    seen = []
+    for choice in ("both", "off", "on", "beside"):
+        browser.value(
+            f"{part % 'recording'}.value = '{choice}'; {part % 'recording'}.dispatchEvent(new Event('change'))"
+        )
+        seen.append(browser.settled(middle))
+    assert all((np.abs(one - two).max(axis=2) > 30).any() for one, two in itertools.combinations(seen, 2))
+    # The charts of that motion follow, and a click in them jumps.
+    now = "document.querySelector('svg.plot[data-clip=\"0\"] .now')?.getAttribute('d')"
+    assert browser.value(now)
+    browser.value(f"{part % 'clip'}.value = '1'; {part % 'clip'}.dispatchEvent(new Event('change'))")
+    browser.wait_for(f"!({now})")
     # The table sorts.
     first = "document.querySelector('#motions tbody tr td').textContent"
     before = browser.value(first)

@@ -22,9 +22,9 @@
     if (svg.ready) return svg.ready;
     const nums = (name) => svg.dataset[name].split(" ").map(Number);
     const [left, top, width, height] = nums("box"), x = nums("x"), y = nums("y"), log = svg.dataset.log === "1";
-    const lines = [...svg.querySelectorAll("path.line")].map((path) => {
-      const points = [...path.getAttribute("d").matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map((m) => [+m[1], +m[2]]);
-      return { name: path.dataset.name, css: path.getAttribute("class").replace("line ", ""), points };
+    const lines = [...svg.querySelectorAll("g.line")].map((line) => {
+      const drawn = line.querySelector("path"), points = drawn ? [...drawn.getAttribute("d").matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map((m) => [+m[1], +m[2]]) : [];
+      return { name: line.dataset.name, css: line.getAttribute("class").replace("line ", ""), points };
     });
     const cross = document.createElementNS(NS, "path");
     cross.setAttribute("class", "cross"); svg.append(cross);

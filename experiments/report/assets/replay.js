@@ -1,5 +1,6 @@
-// The 3-D replay: primitives on a 2-D canvas, painter's order, no library. Poses come packed (see replay.py):
-// per frame, layer (robot, ghost) and moving body, 3 position and 4 quaternion values as 16-bit integers.
+// The 3-D replay: convex shapes on a 2-D canvas, painter's order, no library. Poses come packed (see replay.py):
+// per frame, layer (robot, ghost) and moving body, 3 position and 4 quaternion values as 16-bit integers;
+// a recording's keypoints and the standing feet's soles as 3 values each.
 (function () {
   "use strict";
   const root = document.getElementById("replay");
@@ -13,11 +14,16 @@
 
   // ---- data -------------------------------------------------------------------------------------------------------------
   const VALUES = 7;
+  function unpacked(packed) {
+    const text = atob(packed), bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+    return new Uint16Array(bytes.buffer);
+  }
   function decode(clip) {
     if (clip.raw) return clip;
-    const text = atob(clip.poses), bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-    clip.raw = new Uint16Array(bytes.buffer);
+    clip.raw = unpacked(clip.poses);
+    if (clip.points) clip.points = unpacked(clip.points);
+    if (clip.feet) clip.feet = unpacked(clip.feet);
     clip.scale = clip.high.map((h, k) => (h - clip.low[k]) / 65535);
     clip.duration = (clip.frames - 1) / clip.fps;
     delete clip.poses;
@@ -43,6 +49,15 @@
     return [0, 1, 2].map((k) => clip.low[k] + clip.scale[k] * clip.raw[i + k]);
   }
 
+  // Places (points, feet) at time t: linear between two frames.
+  function places(clip, raw, t) {
+    const f = Math.min(Math.max(t * clip.fps, 0), clip.frames - 1), f0 = Math.floor(f), w = f - f0;
+    const f1 = Math.min(f0 + 1, clip.frames - 1), n = raw.length / clip.frames, out = [];
+    for (let i = 0; i < n; i += 3)
+      out.push([0, 1, 2].map((k) => clip.low[k] + clip.scale[k] * (raw[f0 * n + i + k] * (1 - w) + raw[f1 * n + i + k] * w)));
+    return out;
+  }
+
   // ---- small vector algebra: matrices are 9 numbers, row by row ---------------------------------------------------------
   function matrix(w, x, y, z) {
     return [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
@@ -59,7 +74,9 @@
   const BOX = [[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]];
   for (const s of scene.shapes) {
     s.m = matrix(s.q[0], s.q[1], s.q[2], s.q[3]);
-    if (s.t === "box") {
+    if (s.t === "mesh") {
+      // corners and faces come with the shape
+    } else if (s.t === "box") {
       s.v = []; s.f = BOX;
       for (let i = 0; i < 8; i++) s.v.push([(i & 4 ? 1 : -1) * s.s[0], (i & 2 ? 1 : -1) * s.s[1], (i & 1 ? 1 : -1) * s.s[2]]);
     } else if (s.t === "cylinder") {
@@ -74,18 +91,22 @@
     } else {
       s.v = s.t === "capsule" ? [[0, 0, -s.s[1]], [0, 0, s.s[1]]] : [[0, 0, 0]];
     }
+    if (s.f) s.middle = [0, 1, 2].map((k) => s.v.reduce((sum, v) => sum + v[k], 0) / s.v.length);
     if (s.f) { // outward normals: faces are convex around the shape's centre
       s.n = s.f.map((f) => {
         const a = s.v[f[0]], u = add(s.v[f[1]], a, -1), w = add(s.v[f[2]], a, -1);
         const n = unit([u[1] * w[2] - u[2] * w[1], u[2] * w[0] - u[0] * w[2], u[0] * w[1] - u[1] * w[0]]);
-        return dot(n, a) < 0 ? n.map((c) => -c) : n;
+        return dot(n, add(a, s.middle, -1)) < 0 ? n.map((c) => -c) : n;
       });
     }
   }
 
   // ---- state ------------------------------------------------------------------------------------------------------------
-  const view = { az: -1.05, el: 0.33, dist: 2.1, pan: [0, 0, 0], target: null };
-  const state = { clip: 0, t: 0, speed: 1, playing: false, follow: true, ghost: "over", dirty: true, last: 0 };
+  // As near as shows the robot, and what was recorded beside it.
+  const first = decode(scene.clips[0]), size = Math.max(1, rootAt(first, 0, 0)[2] / 0.55);
+  const home = () => ({ az: -1.05, el: 0.33, dist: (first.points ? 2.9 : 2.1) * size, pan: [0, 0, 0] });
+  const view = { ...home(), target: null };
+  const state = { clip: 0, t: 0, speed: 1, playing: false, follow: true, ghost: "over", recording: "both", dirty: true, last: 0 };
   let colours = {};
   function readColours() {
     const style = getComputedStyle(root), get = (name) => {
@@ -94,7 +115,7 @@
     };
     colours = { base: get("--r-base"), link0: get("--r-link0"), link1: get("--r-link1"), link2: get("--r-link2"), ghost: get("--ref"),
       foot0: get("--lf"), foot1: get("--rf"), foot2: get("--lh"), foot3: get("--rh"), grid: get("--r-grid"), sky: get("--r-sky"),
-      robot: get("--robot"), ref: get("--ref") };
+      robot: get("--robot"), ref: get("--ref"), keypoint: get("--lf"), bone: get("--ref"), stance: get("--rf") };
   }
   const rgb = (c, f) => "rgb(" + c.map((v) => Math.round(Math.min(255, v * f))).join(",") + ")";
   const rgba = (c, a) => "rgba(" + c.join(",") + "," + a + ")";
@@ -249,6 +270,34 @@
       ctx.stroke();
     }
   }
+  // The recording: a ball for each keypoint, a rod for each bone, as shapes of the world.
+  const STILL = { p: [0, 0, 0], m: [1, 0, 0, 0, 1, 0, 0, 0, 1] };
+  const ball = (at, radius) => ({ s: { s: [radius], c: "keypoint" }, body: STILL, points: [at], centre: at });
+  const rod = (a, b, radius) => ({ s: { s: [radius], c: "bone" }, body: STILL, points: [a, b], centre: add(a, add(b, a, -1), 0.5) });
+  function recorded(clip, t) {
+    const on = places(clip, clip.points, t), tall = Math.max(...on.map((p) => p[2])), high = 1.6 * rootAt(clip, 0, 0)[2];
+    const radius = 0.03 * Math.max(tall, 0.5 * high), far = 0.65 * high + 0.75 * Math.max(high, tall), az = home().az;
+    const away = [Math.sin(az) * far, -Math.cos(az) * far, 0], beside = on.map((p) => add(p, away, 1)); // to the left, seen from home
+    return { on: on.map((p) => ball(p, 0.6 * radius)), away,
+      beside: [...clip.bones.map(([i, j]) => rod(beside[i], beside[j], 0.4 * radius)), ...beside.map((p) => ball(p, radius))] };
+  }
+  // To the left of the way travelled.
+  function sideways(clip, which, distance) {
+    const a = rootAt(clip, which, 0), b = rootAt(clip, which, clip.frames - 1), far = Math.hypot(b[0] - a[0], b[1] - a[1]);
+    const robot = poses(clip, 0, 0)[0];
+    const th = far > 0.3 ? Math.atan2(b[1] - a[1], b[0] - a[0]) : Math.atan2(robot.m[3], robot.m[0]);
+    return [-Math.sin(th) * distance, Math.cos(th) * distance, 0];
+  }
+  function drawStanding(clip, t) {
+    const n = clip.feet.length / clip.frames / 3, frame = Math.min(Math.round(t * clip.fps), clip.frames - 1);
+    ctx.fillStyle = rgba(colours.stance, 0.75);
+    places(clip, clip.feet, t).forEach((at, foot) => {
+      if (!clip.stands[frame * n + foot]) return;
+      const rim = [];
+      for (let i = 0; i < 24; i++) rim.push(project([at[0] + clip.sole * Math.cos(i * Math.PI / 12), at[1] + clip.sole * Math.sin(i * Math.PI / 12), 0.003]));
+      if (rim.every((p) => p[2] >= NEAR)) polygon(ctx, rim);
+    });
+  }
   function onLayer(alpha, paint) {
     lctx.setTransform(1, 0, 0, 1, 0, 0); lctx.clearRect(0, 0, layer.width, layer.height);
     lctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -260,14 +309,11 @@
     const robot = poses(clip, 0, state.t), ghost = clip.layers > 1 && state.ghost !== "off" ? poses(clip, 1, state.t) : null;
     const frame = Math.min(Math.round(state.t * clip.fps), clip.frames - 1);
     const lost = clip.lost !== undefined && state.t >= clip.lost - 1e-9;
-    let shift = [0, 0, 0];
-    if (ghost && state.ghost === "beside") { // to the left of the way travelled
-      const a = rootAt(clip, 1, 0), b = rootAt(clip, 1, clip.frames - 1), far = Math.hypot(b[0] - a[0], b[1] - a[1]);
-      const th = far > 0.3 ? Math.atan2(b[1] - a[1], b[0] - a[0]) : Math.atan2(robot[0].m[3], robot[0].m[0]);
-      shift = [-Math.sin(th) * 0.9, Math.cos(th) * 0.9, 0];
-    }
+    const shift = ghost && state.ghost === "beside" ? sideways(clip, 1, 0.9) : [0, 0, 0];
+    const film = clip.points && state.recording !== "off" ? recorded(clip, state.t) : null;
+    const wide = film && state.recording !== "on" ? film.away : shift;
     const seen = state.follow ? robot[0].p : rootAt(clip, 0, 0);
-    const want = [seen[0] + shift[0] / 2, seen[1] + shift[1] / 2, 0.34];
+    const want = [seen[0] + wide[0] / 2, seen[1] + wide[1] / 2, 0.34 * size];
     view.target = want;
     const focus = add(want, view.pan, 1);
     setCamera(focus);
@@ -276,15 +322,18 @@
     drawFloor(focus);
     if (clip.layers > 1) drawTrail(clip, 1, clip.frames - 1, colours.ref, 0.55, shift);
     drawTrail(clip, 0, frame, colours.robot, 0.9, [0, 0, 0]);
+    if (clip.feet) drawStanding(clip, state.t);
     const parts = scene.shapes.map((s) => place(robot[s.b], s, [0, 0, 0]));
-    onLayer(0.16, (c) => { c.fillStyle = "#000"; drawShadow(c, parts); });
+    const beside = film && state.recording !== "on" ? film.beside : [];
+    onLayer(0.16, (c) => { c.fillStyle = "#000"; drawShadow(c, [...parts, ...beside]); });
     if (ghost) onLayer(0.42, (c) => drawBody(c, scene.shapes.map((s) => place(ghost[s.b], s, shift)), colours.ghost));
     if (clip.velocity) {
       const v = clip.velocity.slice(frame * 6, frame * 6 + 6), heading = Math.atan2(robot[0].m[3], robot[0].m[0]);
       const from = [robot[0].p[0], robot[0].p[1], 0.01];
       arrow(from, heading, v.slice(0, 3), colours.ref, 6); arrow(from, heading, v.slice(3, 6), colours.robot, 3);
     }
-    if (lost) onLayer(0.6, (c) => drawBody(c, parts, null)); else drawBody(ctx, parts, null);
+    if (lost) onLayer(0.6, (c) => drawBody(c, parts, null)); else drawBody(ctx, [...parts, ...beside], null);
+    if (film && state.recording !== "beside") drawBody(ctx, film.on, null);
     hud(clip, robot, frame, lost);
   }
   const fixed = (v, n) => (v < 0 ? "−" : "") + Math.abs(v).toFixed(n);
@@ -331,6 +380,7 @@
     bar.max = String(clip.duration); bar.step = "any";
     bar.style.setProperty("--lost", clip.lost === undefined ? "100%" : (100 * clip.lost / (clip.duration || 1)).toFixed(2) + "%");
     $("ghost").disabled = clip.layers < 2;
+    $("recording").disabled = !clip.points;
     state.dirty = true;
   }
   const seek = (t) => { state.t = Math.min(Math.max(t, 0), scene.clips[state.clip].duration); state.dirty = true; };
@@ -354,8 +404,9 @@
   $("scrub").addEventListener("input", (e) => { setPlaying(false); seek(+e.target.value); });
   $("speed").addEventListener("change", (e) => { state.speed = +e.target.value; });
   $("ghost").addEventListener("change", (e) => { state.ghost = e.target.value; state.dirty = true; });
+  $("recording").addEventListener("change", (e) => { state.recording = e.target.value; state.dirty = true; });
   $("follow").addEventListener("change", (e) => { state.follow = e.target.checked; view.pan = [0, 0, 0]; state.dirty = true; });
-  $("reset").addEventListener("click", () => { Object.assign(view, { az: -1.05, el: 0.33, dist: 2.1, pan: [0, 0, 0] }); state.dirty = true; });
+  $("reset").addEventListener("click", () => { Object.assign(view, home()); state.dirty = true; });
 
   const zoom = (f) => { view.dist = Math.min(Math.max(view.dist * f, 0.7), 40); state.dirty = true; };
   const held = new Map();

@@ -1,0 +1,313 @@
+"""What a page is made of, and writing it: sections of typed parts, put into the templates of `templates/`.
+
+The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content policy forbids the
+rest. Every word is escaped by the templates; nothing here or in the other modules writes HTML.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from experiments.report.data import scrub
+from mocap_data.files import atomic_path
+
+HERE = Path(__file__).parent
+FOOTER = "This page is one file and needs no network."
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+FOOT_CSS = ("lf", "rf", "lh", "rh")
+
+
+# ---- words
+
+
+def visible(value: object) -> str:
+    """Text without control characters, which SVG and HTML refuse, and without halves of characters: each becomes a
+    visible mark."""
+    text = str(value).encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def number(value: object, digits: int = 3) -> str:
+    """A number for reading: `digits` significant digits, thousands grouped, no exponent between 1e-4 and 1e9; n/a if
+    not finite.
+
+    >>> number(0.012345), number(1234567.0), number(float("nan")), number(12.0)
+    ('0.0123', '1,234,567', 'n/a', '12')
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return str(value)
+    x = float(value)
+    if not math.isfinite(x):
+        return "n/a"
+    if x == 0:
+        return "0"
+    size = abs(x)
+    if size < 1e-4 or size >= 1e9:
+        mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    text = f"{x:,.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "\N{MINUS SIGN}")
+
+
+def foot_label(names: Sequence[str], i: int) -> str:
+    """What a foot is called in a chart: its body's name without the word for foot."""
+    return re.sub(r"(?i)_?foot$", "", names[i]) or names[i] if i < len(names) else f"foot {i}"
+
+
+def plural(count: int, word: str) -> str:
+    """A count and its word."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+class Scrubber:
+    """`scrub` bound to the report's folder, for text and, recursively, for what holds text."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, text: object) -> str:
+        return scrub(str(text), self.folder)
+
+    def deep(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {self(k): self.deep(v) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.deep(v) for v in value]
+        return value if isinstance(value, (bool, int, float)) or value is None else self(value)
+
+
+# ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
+
+
+@dataclass(frozen=True)
+class Words:
+    """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
+
+    kind: ClassVar[str] = "words"
+    text: str
+    css: str = "lead"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing under its caption; legend: (name, CSS class)."""
+
+    kind: ClassVar[str] = "chart"
+    title: str
+    unit: str
+    svg: Markup
+    legend: Sequence[tuple[str, str]] = ()
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts side by side, three in a row where `small`."""
+
+    kind: ClassVar[str] = "charts"
+    charts: Sequence[Chart]
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table. value: what it is sorted by, where that is a number; swatch: class of a colour before it."""
+
+    text: str
+    value: float | None = None
+    bad: bool = False
+    swatch: str = ""
+
+    @classmethod
+    def of(cls, value: float, decimals: int, *, bad: bool = False) -> Cell:
+        """A number with so many decimals; a dash where there is none."""
+        return cls(f"{value:,.{decimals}f}" if math.isfinite(value) else "–", float(value), bad)
+
+
+Row = Sequence["str | Cell"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on a heading."""
+
+    kind: ClassVar[str] = "table"
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    last: Sequence[Row] = ()
+    sortable: bool = False
+    tall: bool = False
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One horizontal bar: a value, the text at its end, its CSS class, a mark to compare with."""
+
+    label: str
+    value: float
+    text: str
+    css: str = "robot"
+    mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a light track."""
+
+    kind: ClassVar[str] = "bars"
+    title: str
+    bars: Sequence[Bar]
+    full: float | None = None
+    unit: str = ""
+    mark_name: str = ""
+
+    def share(self, value: float | None) -> float | None:
+        """A value in per cent of the longest bar, or of the whole; None where there is none."""
+        if value is None or not math.isfinite(value):
+            return None
+        finite = [v for b in self.bars for v in (b.value, b.mark) if v is not None and math.isfinite(v)]
+        most = self.full if self.full is not None else max(finite, default=1.0)
+        return round(100 * min(max(value / most if most > 0 else 0.0, 0.0), 1.0), 2)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so colour is not all."""
+
+    kind: ClassVar[str] = "heat"
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Any
+    unit: str = ""
+
+    def shade(self, value: float) -> float:
+        """How dark a value is, 0.06 to 0.9."""
+        table = np.asarray(self.values, dtype=np.float64)
+        finite = table[np.isfinite(table)]
+        most = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+        return round(0.06 + 0.84 * (min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0), 2)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Parts that unfold under a summary. screen: not on paper."""
+
+    kind: ClassVar[str] = "fold"
+    summary: str
+    parts: Sequence[Any]
+    detail: str = ""
+    is_open: bool = False
+    screen: bool = False
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Names with what they stand for; `code`: names whose value is set as code."""
+
+    kind: ClassVar[str] = "terms"
+    entries: Sequence[tuple[str, str]]
+    code: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A list of lines."""
+
+    kind: ClassVar[str] = "lines"
+    entries: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image by its data: address."""
+
+    kind: ClassVar[str] = "picture"
+    source: str
+    words: str
+    css: str = "film"
+
+
+@dataclass(frozen=True)
+class Player:
+    """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was recorded."""
+
+    kind: ClassVar[str] = "player"
+    feet: Sequence[str]
+    ghost: bool = False
+    recording: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with a heading and an entry in the navigation."""
+
+    key: str
+    title: str
+    parts: Sequence[Any]
+
+
+# ---- the page
+
+
+def asset(name: str) -> Markup:
+    """A style or script of ours, as it is."""
+    return Markup((HERE / "assets" / name).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The templates, with escaping on."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined, finalize=lambda value: visible(value) if type(value) is str else value,
+    )  # fmt: skip
+    made.filters["number"] = number
+    made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER}
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return made
+
+
+def assemble(
+    out: Path,
+    *,
+    title: str,
+    subtitle: str = "",
+    notes: Sequence[str] = (),
+    cards: Sequence[tuple[str, str, str]] = (),
+    sections: Sequence[Section | None] = (),
+    replay: Mapping[str, Any] | None = None,
+    scripts: Sequence[str] = ("page.js",),
+) -> Path:
+    """Write a page of sections to `out`, whole or not at all, and give back its path.
+
+    cards: (label, value, caption) at the top. replay: what `replay.pack` made. scripts: names of assets; the charts
+    listen before the replay starts to speak.
+    """
+    text = environment().get_template("page.html").render(
+        title=title, subtitle=subtitle, notes=notes, cards=cards, policy=POLICY,
+        sections=[section for section in sections if section is not None],
+        replay=replay,
+        scripts=(*scripts, "replay.js") if replay else scripts,
+    )  # fmt: skip
+    with atomic_path(out) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return out
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of ours."""
+    try:
+        return FOOTER in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
