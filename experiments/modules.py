@@ -4,7 +4,7 @@ folder."""
 from __future__ import annotations
 
 import csv
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from experiments.common import Run, compose, console, one_of, stored_config, verb
 from experiments.evaluate import top_speed
 from experiments.help import choices
-from mocap_data import MotionSet, read_motions
+from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
@@ -102,8 +102,7 @@ def add(config: DictConfig, run: Run) -> None:
     place = destination(run.out or Path("modules") / name, config)
     content = CardContent(
         name=name,
-        contract=json.loads((folder / "module" / "module.json").read_text(encoding="utf-8"))
-        | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
+        contract=asdict(skill.contract) | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
         commands=commands_of(folder, config, name),
         about=str(config.about),
         **({} if motions is None else size_of(motions)),
@@ -125,10 +124,7 @@ def add(config: DictConfig, run: Run) -> None:
 def read_json(path: Path, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
     path = path / name if path.is_dir() else path
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable {name}") from error
+    content = outside.read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a readable {name}")
     return content

@@ -6,7 +6,7 @@ run code. The networks' weights are stored as float32 or, at half the size, floa
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from npmp import artifact
 from npmp.envs.features import Normalizer, context_size, proprioception_layout
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
+from npmp.typed import from_json
 
 SCHEMA = "npmp-skill"
 VERSION = 1
@@ -47,6 +48,12 @@ class SkillContract:
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     weights_dtype: str = "float32"  # of the networks' weights on disk
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.context_horizon <= 10_000:
+            raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
+        if self.weights_dtype not in STORED_AS:
+            raise ValueError(f"weights_dtype must be one of {', '.join(STORED_AS)}; got {self.weights_dtype!r:.40}")
 
     @staticmethod
     def for_robot(robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int) -> SkillContract:
@@ -82,12 +89,11 @@ class SkillModule(nn.Module):
     def __init__(self, contract: SkillContract):
         super().__init__()
         self.contract = contract
-        try:
-            self.net = NetConfig(**contract.net)
-            observations = sum(int(width) for _, width in contract.observation)
-            actions, context = len(contract.joint_names), int(contract.context_size)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"bad network sizes in the module's contract: {error}") from error
+        self.net = from_json(NetConfig, contract.net, "network sizes in the module's contract")
+        observations = artifact.width_of(contract.observation, "observation in the module's contract")
+        actions, context = len(contract.joint_names), contract.context_size
+        if actions < 1 or context < 1:
+            raise InputError(f"the module's contract has {actions} joints and a context_size of {context}")
         self.encoder = Encoder(context, self.net)
         self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
@@ -157,19 +163,10 @@ class SkillModule(nn.Module):
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
         """Read a module folder. Nothing in it is executed. Weights stored as float16 become float32.
 
-        Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
+        Raises:
+          InputError: when a file is missing, damaged, of a newer version or does not fit the contract.
         """
-        folder = Path(folder)
-        known = {f.name for f in fields(SkillContract)}
-        content, tensors = artifact.read(
-            folder, "module", "skill module", SCHEMA, VERSION, known - {"versions", "training", "weights_dtype"}
-        )
-        module = SkillModule(SkillContract(**{k: v for k, v in content.items() if k in known}))
-        try:
-            module.load_state_dict(tensors)
-        except RuntimeError as error:
-            message = str(error).splitlines()[-1].strip()
-            raise InputError(f"'{folder / 'module.safetensors'}' does not fit its module.json: {message}") from error
+        module = artifact.load(Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule)
         return module.to(device).eval()
 
     def check_robot(self, robot: Robot) -> None:

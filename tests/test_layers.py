@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.robots": ("mocap_data",),
     "npmp.geometry": (),
     "npmp.ranges": (),
+    "npmp.typed": ("mocap_data",),
     "retarget": ("mocap_data", "npmp.robots"),
     "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges"),
     "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
@@ -42,9 +43,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
         *("npmp.skill", "npmp.checkpoint"),
     ),
-    "npmp.checkpoint": ("mocap_data",),
-    "npmp.artifact": ("mocap_data",),
-    "npmp.skill": ("mocap_data", "npmp", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.artifact"),
+    "npmp.checkpoint": ("mocap_data", "npmp.artifact", "npmp.typed"),
+    "npmp.artifact": ("mocap_data", "npmp.typed"),
+    "npmp.skill": (
+        "mocap_data",
+        "npmp",
+        "npmp.robots",
+        "npmp.geometry",
+        "npmp.nets",
+        "npmp.envs",
+        "npmp.artifact",
+        "npmp.typed",
+    ),
     "npmp.modules": ("mocap_data",),
     "npmp.reading": (
         *(
@@ -61,7 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
-        *("npmp.skill", "npmp.checkpoint", "npmp.rollout", "npmp.artifact"),
+        *("npmp.skill", "npmp.checkpoint", "npmp.rollout", "npmp.artifact", "npmp.typed"),
     ),
     "experiments": ("mocap_data", "npmp", "retarget"),
 }

@@ -141,6 +141,48 @@ def test_a_contract_that_does_not_fit_is_refused(folder: Path, values: dict[str,
         SkillModule.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"net": {"latent_dim": 10**9}}, "is .*, expected .*10000000"),
+        ({"net": {"encoder_width": 10**15, "latent_dim": 10**15}}, r"module\.json"),
+        ({"net": {"latent_dim": 2.5}}, "latent_dim: expected a whole number; found 2.5"),
+        ({"net": {"lstm_width": True}}, "lstm_width: expected a whole number"),
+        ({"net": {"alpha": float("nan")}}, "alpha: expected a finite number"),
+        ({"net": {"alpha": "0.9"}}, "alpha: expected a number"),
+        ({"net": []}, "net: expected an object"),
+        ({"context_size": -3}, "context_size of -3"),
+        ({"context_size": "40"}, "context_size: expected a whole number"),
+        ({"context_size": 10**400}, "more than 30 digits"),
+        ({"context_horizon": 10**9}, "context_horizon"),
+        ({"joint_names": []}, "0 joints"),
+        ({"joint_names": "abc"}, "joint_names: expected a list"),
+        ({"joint_names": [None] * 12}, r"joint_names\[0\]: expected text; found None"),
+        ({"observation": [["a", 10**12]]}, "does not fit"),
+        ({"observation": [["a", 33], ["b", 0]]}, r"\[1\]: expected \[name, width\]"),
+        ({"observation": [["a"]]}, r"\[0\]: expected \[name, width\]"),
+        ({"observation": [7]}, r"observation\[0\]: expected a list"),
+        ({"kp": [float("inf")] * 12}, r"kp\[0\]: expected a finite number"),
+        ({"control_rate_hz": None}, "control_rate_hz: expected a number"),
+        ({"weights_dtype": "int8"}, "weights_dtype"),
+        ({"training": {"clips": 5}}, r"training\.clips: expected a list"),
+        ({"training": {"hold": ["x"]}}, r"training\.hold: expected text"),
+        ({"version": [1]}, r"version \[1\]"),
+        ({"weights_sha256": 5}, "checksum"),
+    ],
+)
+def test_values_of_other_kinds_and_sizes_are_refused_before_anything_is_made(
+    folder: Path, values: dict[str, Any], message: str
+) -> None:
+    net = dataclasses.asdict(NET)
+    if isinstance(values.get("net"), dict):
+        values = {"net": net | values["net"]}
+    change(folder, **values)
+    with pytest.raises(InputError, match=message) as caught:
+        SkillModule.load(folder)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
 def test_a_lacking_entry_is_named_and_an_added_one_ignored(folder: Path) -> None:
     change(folder, something_new=1)
     SkillModule.load(folder)

@@ -6,7 +6,7 @@ code.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from mocap_data.outside import regular_file
 from npmp import artifact
 from npmp.envs.features import Normalizer
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
+from npmp.typed import from_json
 
 SCHEMA = "npmp-policy"
 VERSION = 1
@@ -41,6 +43,11 @@ class PolicyContract:
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
+        if not pairs or len(self.command_range) != len(self.command):
+            raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
+
 
 class PolicyInput(NamedTuple):
     """What the policy sees at a step, raw; leading shape (...). The command is the task's, in its own units."""
@@ -56,10 +63,9 @@ def module_sha256(folder: str | Path) -> str:
     Raises: InputError when the folder has none.
     """
     path = Path(folder) / "module.safetensors"
-    try:
-        return artifact.sha256(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing") from error
+    if not path.exists():
+        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing")
+    return artifact.sha256(regular_file(path))
 
 
 class HighLevelPolicy(nn.Module):
@@ -72,13 +78,14 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
+        sizes = from_json(HighLevelConfig, contract.net, "network settings in the policy's contract")
+        observations = artifact.width_of(contract.observation, "observation in the policy's contract")
         try:
-            observations = sum(int(width) for _, width in contract.observation)
             self.net = HighLevelNet(
                 observations + len(contract.command),
                 contract.latent_dim,
                 contract.alpha,
-                HighLevelConfig(**contract.net),
+                sizes,
                 bound=contract.latent_bound,
             )
         except (TypeError, ValueError) as error:
@@ -181,17 +188,9 @@ class HighLevelPolicy(nn.Module):
         Raises: InputError when a file is missing, damaged, of another version, does not fit the contract, or belongs to
           another module.
         """
-        folder = Path(folder)
-        known = {f.name for f in fields(PolicyContract)}
-        content, tensors = artifact.read(folder, "policy", "policy", SCHEMA, VERSION, known - {"versions", "training"})
-        policy = HighLevelPolicy(PolicyContract(**{k: v for k, v in content.items() if k in known}))
+        policy = artifact.load(Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy)
         if module is not None:
             policy.check_module(module)
-        try:
-            policy.load_state_dict(tensors)
-        except RuntimeError as error:
-            message = str(error).splitlines()[-1].strip()
-            raise InputError(f"'{folder / 'policy.safetensors'}' does not fit its policy.json: {message}") from error
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:

@@ -405,7 +405,7 @@ class WorldModelTrainer:
             for name, optimizer in self.policy_optimizers.items():
                 load_optimizer_tensors(optimizer, under(name, state))
             self.env.load_state_dict(under("env", state))
-            self.replay.load_state_dict(under("replay", state))
+            self.replay.load_state_dict(under("replay", state), frames=self.env.reference.num_frames)
             self.generator.set_state(state["generator"])
             if (
                 self.config.overlap and "acting" in state
