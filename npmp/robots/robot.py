@@ -4,7 +4,7 @@ The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the tim
 with their gains and torque limits); robot.yaml holds the rest (position and speed limits, home pose, feet,
 markers, mirrors, control rate). No number stands in both. A folder with these two files is a robot:
 `load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml the MJCF may be anybody's, also one of
-MuJoCo Menagerie (`npmp.robots.foreign`, `npmp.robots.menagerie`).
+MuJoCo Menagerie (`npmp.robots.adapt`, `npmp.robots.menagerie`).
 
 Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root position 3 |
 root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame | root angular
@@ -27,8 +27,8 @@ import yaml
 from numpy.typing import ArrayLike
 
 from mocap_data.errors import InputError
+from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
-from npmp.robots.foreign import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
 
@@ -171,7 +171,7 @@ def _own_folders() -> list[Path]:
 
 
 _REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_FOREIGN = (
+_ADAPTED = (
     "physics_rate_hz",
     "solver",
     "imu",
@@ -192,13 +192,13 @@ def _read(path: Path) -> Robot:
 
 def build(content: Any, path: Path) -> Robot:
     """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises InputError."""
-    foreign = isinstance(content, dict) and "drives" in content
-    site = ("imu_site",) if not (foreign and "imu" in content) else ()
-    optional = ("source", "licence", "drives", *(_FOREIGN if foreign else ()))
+    adapted = isinstance(content, dict) and "drives" in content
+    site = ("imu_site",) if not (adapted and "imu" in content) else ()
+    optional = ("source", "licence", "drives", *(_ADAPTED if adapted else ()))
     top = fields(content, str(path), required=(*_REQUIRED, *site), optional=optional)
 
     mjcf = locate(text(top["mjcf"], f"{path}: mjcf"), path.parent)
-    adaptation = read_adaptation(top, mjcf, str(path)) if foreign else None
+    adaptation = read_adaptation(top, mjcf, str(path)) if adapted else None
     spec = read_spec(mjcf)
     if adaptation is not None:
         adapt(spec, adaptation, mjcf, visuals=False)
