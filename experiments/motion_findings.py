@@ -104,7 +104,7 @@ def quaternions_in(path: Path) -> int:
 
 def doubts_of(clip: Clip) -> list[str]:
     """What looks wrong about a recording: units, axis, rate."""
-    from mocap_data.plausible import doubts
+    from mocap_data.sanity import doubts
 
     return list(doubts(clip))
 

@@ -35,8 +35,8 @@ from experiments.recordings import (
 )
 from mocap_data import Clip, MotionSet, ReferenceMotion, write_motions
 from mocap_data.errors import InputError
-from mocap_data.plausible import doubts as implausible
-from mocap_data.plausible import wrong_size
+from mocap_data.sanity import doubts as implausible
+from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
 from npmp.robots import Robot

@@ -12,11 +12,12 @@ class InputError(ValueError):
 
     The message is one line that says what was wrong, what was expected and what exists
     ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2. It stays one line of
-    readable length whatever was in the file: line breaks become spaces, and from a long one the middle is left out.
+    readable length whatever was in the file: line breaks become spaces, from a long one the middle is left out, and what
+    no terminal prints (control characters, bytes that are no UTF-8) is escaped.
     """
 
     def __init__(self, message: object = "") -> None:
-        line = " ".join(str(message).splitlines())
+        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(message).splitlines()))
         if len(line) > MAX_MESSAGE:
             line = f"{line[: MAX_MESSAGE * 3 // 4]} ... {line[-(MAX_MESSAGE // 4) :]}"
         super().__init__(line)

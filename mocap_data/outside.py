@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mocap_data.errors import InputError
 
 MAX_TEXT_BYTES = 512 << 20  # of a text file: an hour of 120 Hz recording has a tenth of that
 MAX_JSON_BYTES = 64 << 20
+JSON_GROWTH = 24  # bytes of memory per character: an empty list, "[]," in the text, is an object of 64 bytes
 MAX_NESTING = 64  # levels of lists and mappings; nothing of ours has ten
 MEMORY_SHARE = 0.8  # of the memory that is free, that one step may ask for
 
@@ -35,50 +36,55 @@ def regular_file(path: str | Path, *, at_most: int | None = None) -> Path:
         found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{_shown(path)}: {reason}") from error
+        raise InputError(f"{path}: {reason}") from error
     if stat.S_ISDIR(found.st_mode):
-        raise InputError(f"{_shown(path)} is a folder; a file is expected")
+        raise InputError(f"{path} is a folder; a file is expected")
     if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{_shown(path)} is no regular file (a device, FIFO or socket)")
+        raise InputError(f"{path} is no regular file (a device, FIFO or socket)")
     if at_most is not None and found.st_size > at_most:
-        raise InputError(f"{_shown(path)} has {found.st_size:,} bytes; at most {at_most:,} are read")
+        raise InputError(f"{path} has {found.st_size:,} bytes; at most {at_most:,} are read")
     return path
 
 
 def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
-    """The text of a UTF-8 file. Raises InputError as `regular_file`, and for bytes that are no UTF-8."""
+    """The text of a UTF-8 file.
+
+    Raises: InputError as `regular_file`, and for bytes that are no UTF-8.
+    """
     path = regular_file(path, at_most=at_most)
     with reading(path):
         return path.read_text(encoding="utf-8")
 
 
 def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
-    """The content of a JSON file. Raises InputError as `read_text`, and for what is not JSON or nested too deep."""
+    """The content of a JSON file.
+
+    Raises: InputError as `read_text` and `parse_json`.
+    """
     text = read_text(path, at_most=at_most)
-    return parse_json(text, _shown(Path(path)))
+    return parse_json(text, str(path))
 
 
 def parse_json(text: str, name: str) -> Any:
-    """JSON from a text that came from outside; `name` says from where. Raises InputError."""
-    depth = deepest = 0
-    inside = escaped = False
-    for character in text if len(text) < 1 << 20 else text[: 1 << 20]:
-        if inside:
-            inside = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            inside = True
-        elif character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
-    if deepest > MAX_NESTING:
-        raise InputError(f"{name}: nested {deepest} levels deep; at most {MAX_NESTING} are read")
+    """JSON from a text that came from outside; `name` says from where.
+
+    Raises: InputError for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than memory holds.
+    """
+    require_memory(JSON_GROWTH * len(text), f"{name}: parsing {len(text):,} characters of JSON")
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError also for whole numbers of thousands of digits
-        raise InputError(f"{name} is not valid JSON: {_first_line(error)}") from error
+        document = json.loads(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
+        raise InputError(f"{name}, line {error.lineno}: no valid JSON ({error.msg}){cut}") from error
+    except (ValueError, RecursionError) as error:  # ValueError: a whole number of thousands of digits
+        raise InputError(f"{name} is no JSON that can be read ({_first_line(error)})") from error
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(MAX_NESTING):
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        if not level:
+            return document
+    raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
 
 
 @contextmanager
@@ -92,23 +98,21 @@ def reading(path: str | Path) -> Iterator[None]:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{_shown(Path(path))}: reading it needs more memory than there is") from error
+        raise InputError(f"{path}: reading it needs more memory than there is") from error
     except RecursionError as error:
-        raise InputError(f"{_shown(Path(path))}: nested too deep") from error
+        raise InputError(f"{path}: nested too deep") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{_shown(Path(path))}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except Exception as error:
-        raise InputError(f"{_shown(Path(path))}: {_first_line(error)}") from error
+        raise InputError(f"{path}: {_first_line(error)}") from error
 
 
 def available_memory() -> int:
     """Bytes of memory that this process may still take, by the system's word; a generous guess where it says nothing."""
     free = _meminfo()
-    for limit, used in (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),):
-        try:
-            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):  # no such cgroup, or "max": no limit
-            continue
+    with suppress(OSError, ValueError):  # no such cgroup, or "max": no limit
+        limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
     return max(free, 0)
 
 
@@ -139,11 +143,8 @@ def _meminfo() -> int:
         return 16 << 30
 
 
-def _shown(path: Path) -> str:
-    """A path that any terminal can print."""
-    return os.fspath(path).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:  # str() of it has the file's name once more
+        return error.strerror
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:200] + " ..."

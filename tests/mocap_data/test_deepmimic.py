@@ -12,10 +12,10 @@ from scipy.spatial.transform import Rotation
 
 import mocap_data
 from mocap_data.errors import InputError
-from mocap_data.plausible import doubts
 from mocap_data.readers import read_all
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.deepmimic import HUMANOID, Joint, forward_kinematics, size_of
+from mocap_data.sanity import doubts
 
 HALF = float(np.sqrt(0.5))
 # A root, a ball joint 1 above it, a hinge 1 further along x, an end fixed 1 further along x.

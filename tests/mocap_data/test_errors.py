@@ -14,3 +14,7 @@ def test_a_message_is_one_line_of_readable_length() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     assert str(unknown("robot", "x", ["a", "b"])) == "no robot 'x'; there are: a, b"
     assert str(unknown("robot", "x", [])) == "no robot 'x'; there are: none"
+
+
+def test_what_no_terminal_prints_is_escaped() -> None:
+    assert str(InputError("no \x1b[2J\udcff\nfile é")) == "no \\x1b[2J\\udcff file é"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mocap_data
-from mocap_data.plausible import doubts
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
+from mocap_data.sanity import doubts
 
 
 def test_every_dog_recording_reads(shared: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import mocap_data
 from mocap_data import Clip, demo_clips
-from mocap_data.plausible import doubts
+from mocap_data.sanity import doubts
 
 
 @pytest.fixture(scope="module")

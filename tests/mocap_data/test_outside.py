@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mocap_data import outside
+from mocap_data.errors import InputError
+
+
+def special_files(folder: Path) -> dict[str, Path]:
+    """What is no regular file, by kind; opening the FIFO would wait for ever."""
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    (folder / "link").symlink_to(folder / "fifo")
+    (folder / "loop").symlink_to(folder / "loop")
+    found = {name: folder / name for name in ("fifo", "folder", "link", "loop", "absent")}
+    return {**found, "device": Path("/dev/zero"), "null": Path("a\0b")}
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    for path in special_files(tmp_path).values():
+        with pytest.raises(InputError):
+            outside.read_text(path)
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:  # its name must be short
+        server.bind(f"{short}/s")
+        with pytest.raises(InputError, match="no regular file"):
+            outside.regular_file(f"{short}/s")
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"\xff" * 10)
+    with pytest.raises(InputError, match=r"has 10 bytes; at most 9 are read"):
+        outside.regular_file(file, at_most=9)
+    with pytest.raises(InputError, match=r"not UTF-8 text \(byte 0\)"):
+        outside.read_text(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 65 + "]" * 65, "nested more than 64 levels"),
+        (" " * (2 << 20) + '{"a":' * 80 + "1" + "}" * 80, "nested more than 64 levels"),
+        ("[" * 200_000, "no JSON that can be read"),
+        ("1" * 6000, "no JSON that can be read"),
+        ('{"a": 1,\n"b" 2}', "line 2: no valid JSON"),
+        ('{"a": 1', "cut short"),
+    ],
+)
+def test_json_that_is_none(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        outside.parse_json(text, "a.json")
+
+
+def test_json(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('\ufeff{"a": ["[[[", 1.5]}' + " " * 100, encoding="utf-8")
+    assert outside.read_json(tmp_path / "a.json") == {"a": ["[[[", 1.5]}
+    assert outside.parse_json("[" * 64 + "]" * 64, "a")
+
+
+def test_whatever_a_library_raises_becomes_one_line() -> None:
+    for error in (RecursionError(), MemoryError(), KeyError("a\nb"), SystemError(), OSError(5, "Input/output error")):
+        with pytest.raises(InputError, match=r"^a\.h5: ") as found, outside.reading("a.h5"):
+            raise error
+        assert len(str(found.value).splitlines()) == 1
+    with pytest.raises(InputError, match=r"^as it is$"), outside.reading("a.h5"):
+        raise InputError("as it is")
+    with pytest.raises(KeyboardInterrupt), outside.reading("a.h5"):
+        raise KeyboardInterrupt
+
+
+def test_memory_is_asked_for_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outside.available_memory() > 1 << 20
+    with pytest.raises(InputError, match=r"^a replay needs about 931,322\.6 GiB of memory; "):
+        outside.require_memory(1e15, "a replay")
+    outside.require_memory(1e3, "a replay")
+    monkeypatch.setattr(Path, "read_text", lambda self: "")  # neither /proc nor a cgroup
+    assert outside.available_memory() > 1 << 20
