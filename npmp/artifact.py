@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,26 +21,29 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_json, reading, regular_file
-from npmp.typed import from_json, typed
+from npmp.settings import from_mapping
 
 Contract = TypeVar("Contract")
 Module = TypeVar("Module", bound=nn.Module)
 
 MAX_WEIGHTS = 1 << 30  # bytes; the paper's sizes make 20 MB
 MAX_HEADER = 1 << 20  # bytes that say which tensors there are; ours have 5 KB, checkpoints' 20
-# what is known of the record of a training that a contract carries: what other code reads of it
-RECORD = {
-    "hold": str,
-    "data": str,
-    "clips": list[str],
-    "licences": list[str],
-    "command_range": list[list[float]],
-    "env_steps": int,
-    "iterations": int,
-    "seed": int,
-    "settings": dict[str, Any],
-    "after": dict[str, Any],
-}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What other code reads of a contract's record of the training, where it is there; more may be."""
+
+    hold: str = ""
+    data: str = ""
+    clips: list[str] = field(default_factory=list)
+    licences: list[str] = field(default_factory=list)
+    command_range: list[list[float]] = field(default_factory=list)
+    env_steps: int = 0
+    iterations: int = 0
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
 
 
 def write(
@@ -51,8 +54,7 @@ def write(
     The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `load` refuses,
     not one that belongs to two different trainings.
 
-    Raises:
-      OSError: when the folder cannot be written.
+    Raises: OSError when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder / f"{name}.safetensors"
@@ -86,16 +88,15 @@ def load(
       contract: the dataclass of the JSON's content; other keys are ignored.
       make: the network, untrained, of a contract.
 
-    Raises:
-      InputError: when a file is missing, damaged or of another version, when the two do not belong together, when the
+    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, when the
         contract has values of other types, or when a tensor holds NaN or infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
     known = {f.name for f in fields(contract)}  # type: ignore[arg-type]
-    agreed = from_json(contract, {key: value for key, value in content.items() if key in known}, f"'{description}'")
-    for key, value in getattr(agreed, "training", {}).items():
-        typed(RECORD.get(key, Any), value, f"'{description}': training.{key}")
+    agreed = from_mapping(contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'")
+    record = {key: value for key, value in content.get("training", {}).items() if key in Record.__annotations__}
+    from_mapping(Record, record, at=f"'{description}'.training")
     with reading(description), torch.device("meta"):
         expected = make(agreed).state_dict()
     if misfit := unlike(tensors, expected):
@@ -129,20 +130,6 @@ def _read(
     return content, tensors
 
 
-def width_of(observation: list[list[Any]], where: str) -> int:
-    """Entries in all of a contract's `observation`, [name, width] each.
-
-    Raises:
-      InputError: for anything else.
-    """
-    total = 0
-    for i, entry in enumerate(observation):
-        if len(entry) != 2 or not isinstance(entry[0], str) or typed(int, entry[1], f"{where}[{i}]") < 1:
-            raise InputError(f"{where}[{i}]: expected [name, width]; found {entry!r:.40}")
-        total += entry[1]
-    return total
-
-
 def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
     """The first difference of tensors' names, shapes or kinds from what they must be; None where there is none."""
     for name in expected:
@@ -166,8 +153,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
     Args:
       called: what messages name, where `path` is a temporary one.
 
-    Raises:
-      OSError: also for a full disk, which safetensors has a word of its own for.
+    Raises: OSError also for a full disk, which safetensors has a word of its own for.
     """
     try:
         save_file(dict(tensors), str(path))
@@ -179,8 +165,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file.
 
-    Raises:
-      InputError: for no regular file, and for one that is damaged or not of that format.
+    Raises: InputError for no regular file, and for one that is damaged or not of that format.
     """
     with reading(regular_file(path)), open(path, "rb") as file:
         declared = int.from_bytes(file.read(8), "little")

@@ -22,7 +22,6 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_json, reading, regular_file, require_memory
 from npmp.artifact import read_tensors, sha256, unlike, write_tensors
-from npmp.typed import LARGEST
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, keep: int = 2) -> Path:
@@ -34,8 +33,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
 
     Returns: the file of tensors.
 
-    Raises:
-      OSError: when the folder cannot be written.
+    Raises: OSError when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
@@ -59,8 +57,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     """The newest whole checkpoint: step, tensors, values.
 
-    Raises:
-      InputError: when there is none, or none that is undamaged.
+    Raises: InputError when there is none, or none that is undamaged.
     """
     damaged = []
     with reading(folder):
@@ -80,7 +77,7 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     step, digest, values = (
         content.get(key) if isinstance(content, dict) else None for key in ("step", "sha256", "values")
     )
-    if type(step) is not int or not 0 <= step <= LARGEST or not isinstance(values, dict):
+    if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
         raise InputError(f"{description.name} does not describe a checkpoint")
     size = regular_file(path).stat().st_size
     require_memory(size, f"the checkpoint {path.name}")
@@ -139,16 +136,15 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def fitting() -> Iterator[None]:
     """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
 
-    Raises:
-      InputError: in place of whatever torch, dicts and numbers raise.
+    Raises: InputError in place of whatever torch, dicts and numbers raise.
     """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the checkpoint is of another kind of run: {text:.300}") from error
+        said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])  # of torch's list the first
+        raise InputError(f"the checkpoint is of another kind of run: {said}") from error
 
 
 def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()) -> None:
@@ -158,8 +154,7 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *,
       expected: the run's own, as it would save them now.
       free: beginnings of names that are not looked at: what grows with the run, or has checks of its own.
 
-    Raises:
-      ValueError: naming the first that lacks, is too many, or is of another shape or kind.
+    Raises: ValueError naming the first that lacks, is too many, or is of another shape or kind.
     """
 
     def judged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -172,8 +167,7 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *,
 def indices(tensor: Tensor, below: int, what: str) -> Tensor:
     """The tensor, where it holds whole numbers in [0, below).
 
-    Raises:
-      ValueError: where it does not.
+    Raises: ValueError where it does not.
     """
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{what}: expected whole numbers, found {tensor.dtype}")
@@ -194,8 +188,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`, for an optimizer over the same parameters.
 
-    Raises:
-      ValueError: for a tensor that fits no parameter, with nothing changed.
+    Raises: ValueError for a tensor that fits no parameter, with nothing changed.
     """
     content = optimizer.state_dict()
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]

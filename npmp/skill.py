@@ -19,7 +19,7 @@ from npmp import artifact
 from npmp.envs.features import Normalizer, context_size, proprioception_layout
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
-from npmp.typed import from_json
+from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
@@ -41,7 +41,7 @@ class SkillContract:
     torque_limit: list[float]  # [Nm]
     control_rate_hz: float
     physics_rate_hz: float
-    observation: list[list[Any]]  # [name, width] in order, before normalization
+    observation: list[tuple[str, int]]  # [name, width] in order, before normalization
     context_size: int  # the encoder's features before the previous latent
     context_horizon: int  # reference frames that the encoder looks ahead
     net: dict[str, Any]
@@ -50,6 +50,8 @@ class SkillContract:
     weights_dtype: str = "float32"  # of the networks' weights on disk
 
     def __post_init__(self) -> None:
+        if not self.joint_names or self.context_size < 1 or any(width < 1 for _, width in self.observation):
+            raise ValueError("it needs joints, a context_size and an observation whose widths are all above zero")
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
         if self.weights_dtype not in STORED_AS:
@@ -68,7 +70,7 @@ class SkillContract:
             torque_limit=_floats(robot.torque_limit),
             control_rate_hz=float(robot.control_rate_hz),
             physics_rate_hz=float(robot.physics_rate_hz),
-            observation=[[name, width] for name, width in proprioception_layout(len(robot.joint_names))],
+            observation=list(proprioception_layout(len(robot.joint_names))),
             context_size=context_size,
             context_horizon=context_horizon,
             net=asdict(net),
@@ -89,11 +91,9 @@ class SkillModule(nn.Module):
     def __init__(self, contract: SkillContract):
         super().__init__()
         self.contract = contract
-        self.net = from_json(NetConfig, contract.net, "network sizes in the module's contract")
-        observations = artifact.width_of(contract.observation, "observation in the module's contract")
+        self.net = from_mapping(NetConfig, contract.net, at="net in the module's contract")
+        observations = sum(width for _, width in contract.observation)
         actions, context = len(contract.joint_names), contract.context_size
-        if actions < 1 or context < 1:
-            raise InputError(f"the module's contract has {actions} joints and a context_size of {context}")
         self.encoder = Encoder(context, self.net)
         self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
@@ -163,8 +163,7 @@ class SkillModule(nn.Module):
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
         """Read a module folder. Nothing in it is executed. Weights stored as float16 become float32.
 
-        Raises:
-          InputError: when a file is missing, damaged, of a newer version or does not fit the contract.
+        Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
         """
         module = artifact.load(Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule)
         return module.to(device).eval()

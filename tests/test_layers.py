@@ -20,7 +20,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.robots": ("mocap_data",),
     "npmp.geometry": (),
     "npmp.ranges": (),
-    "npmp.typed": ("mocap_data",),
+    "npmp.settings": ("mocap_data",),
     "retarget": ("mocap_data", "npmp.robots"),
     "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges"),
     "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
@@ -43,8 +43,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
         *("npmp.skill", "npmp.checkpoint"),
     ),
-    "npmp.checkpoint": ("mocap_data", "npmp.artifact", "npmp.typed"),
-    "npmp.artifact": ("mocap_data", "npmp.typed"),
+    "npmp.checkpoint": ("mocap_data", "npmp.artifact", "npmp.settings"),
+    "npmp.artifact": ("mocap_data", "npmp.settings"),
     "npmp.skill": (
         "mocap_data",
         "npmp",
@@ -53,7 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "npmp.nets",
         "npmp.envs",
         "npmp.artifact",
-        "npmp.typed",
+        "npmp.settings",
     ),
     "npmp.modules": ("mocap_data",),
     "npmp.reading": (
@@ -71,7 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.rollout": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.envs", "npmp.skill", "npmp.sim"),
     "npmp.reuse": (
         *("mocap_data", "npmp.robots", "npmp.geometry", "npmp.nets", "npmp.rl", "npmp.sim", "npmp.envs"),
-        *("npmp.skill", "npmp.checkpoint", "npmp.rollout", "npmp.artifact", "npmp.typed"),
+        *("npmp.skill", "npmp.checkpoint", "npmp.rollout", "npmp.artifact", "npmp.settings"),
     ),
     "experiments": ("mocap_data", "npmp", "retarget"),
 }

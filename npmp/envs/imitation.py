@@ -27,7 +27,7 @@ class ImitationConfig:
     """The imitation task's settings. Raises ValueError for values out of range."""
 
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
-    plant: PlantConfig = field(default_factory=PlantConfig)
+    plant: PlantConfig = field(default_factory=lambda: PlantConfig(hold="first_order"))  # as published
     start_tail: int = 10  # frames at a clip's end where no episode starts
     uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
     num_threads: int = 0  # of the physics; 0: all cores

@@ -3,6 +3,10 @@
 Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then integrating them is an
 identity, and a learned model of the simulator has to predict velocities only. `differentiate` and `integrate` are
 inverses of each other; the real environment uses both, imagination the second.
+
+So the acceleration, the difference of two mean velocities, is an average over the last two control steps: half a step
+late beside a mean over the last one. It is that of the root's origin, not of the IMU's place
+(tests/envs/test_accelerometer.py holds both against MuJoCo's sensor). Decoders are trained on it, and evaluated on it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, floa
 class WalkingConfig:
     """The walking task's settings. Raises: ValueError for values out of range."""
 
-    phi: float = 0.5  # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
+    phi: float = 0.5  # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal, 0.05 for OP3
+    velocity_filter: float = 0.0  # c of v_f <- c v_f + (1 - c) v per control step, which is judged; 0.95 for OP3
     # (low, high) of forward, lateral and yaw velocity; should cover 99 % of the imitation set
     # (`command_range_from_motions`)
     command_range: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
@@ -64,6 +65,8 @@ class WalkingConfig:
                 "command_change, command_nonzero (three numbers) and reference_starts must lie in [0, 1], "
                 f"got {self.command_change}, {self.command_nonzero}, {self.reference_starts}"
             )
+        if not 0.0 <= self.velocity_filter < 1.0:
+            raise ValueError(f"velocity_filter must be at least 0 and below 1, got {self.velocity_filter}")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -83,6 +86,11 @@ def _in_heading(root_rot: Tensor, linear_w: Tensor, angular_w: Tensor) -> Tensor
     cos, sin = torch.cos(yaw), torch.sin(yaw)
     x, y = linear_w[..., 0], linear_w[..., 1]
     return torch.stack((cos * x + sin * y, cos * y - sin * x, angular_w[..., 2]), -1)
+
+
+def filtered_velocity(before: Tensor, velocity: Tensor, constant: float) -> Tensor:
+    """The exponential average c v_f + (1 - c) v, one control step on; c = 0 is v itself. (..., 3) twice -> (..., 3)."""
+    return constant * before + (1.0 - constant) * velocity if constant else velocity
 
 
 def velocity_reward(velocity: Tensor, command: Tensor, phi: float) -> Tensor:
@@ -225,6 +233,7 @@ class WalkingEnv(PlantEnv):
         self._episode_steps = max(1, round(self.config.episode_s / self.dt))
         self._command_steps = max(1, round(self.config.command_period_s / self.dt))
         self.command = torch.zeros(num_envs, 3, device=self.device)
+        self.velocity = torch.zeros_like(self.command)  # heading_velocity as it is judged, which may be filtered
         self.age = torch.zeros(
             num_envs, dtype=torch.long, device=self.device
         )  # control steps since the episode's start
@@ -255,6 +264,7 @@ class WalkingEnv(PlantEnv):
         left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=self.generator, device=device)
         self.command = self.command.index_copy(0, ids, command)
         self.command_left = self.command_left.index_copy(0, ids, left)
+        self.velocity = self.velocity.index_copy(0, ids, heading_velocity(fresh))
         self.age = self.age.index_fill(0, ids, 0)
         return self.state
 
@@ -263,9 +273,9 @@ class WalkingEnv(PlantEnv):
         self.plant.step(action, self.generator)
         self.plant.note_broken(self.whereabouts)
         state = self.state
-        velocity = heading_velocity(state)
-        error = velocity_error(velocity, self.command)
-        reward = velocity_reward(velocity, self.command, self.config.phi)
+        self.velocity = filtered_velocity(self.velocity, heading_velocity(state), self.config.velocity_filter)
+        error = velocity_error(self.velocity, self.command)
+        reward = velocity_reward(self.velocity, self.command, self.config.phi)
         # a diverged simulation is a failure, not a crash
         finite = torch.isfinite(state.pack()).all(-1) & ~self.plant.broken
         terminated = tilted(state, self.config.tilt_limit_deg) | self.touching() | ~finite
@@ -295,6 +305,7 @@ class WalkingEnv(PlantEnv):
             **{f"plant.{k}": v for k, v in self.plant.state_dict().items()},
             "command": self.command,
             "command_left": self.command_left,
+            "velocity": self.velocity,
             "age": self.age,
             "rng": self.generator.get_state(),
         }
@@ -305,6 +316,8 @@ class WalkingEnv(PlantEnv):
         self.command, self.command_left, self.age = (
             state[name].to(self.device, copy=True) for name in ("command", "command_left", "age")
         )
+        kept = state.get("velocity", heading_velocity(self.state))  # not there in states of before 2026-11-22
+        self.velocity = kept.to(self.device, copy=True)
         self.generator.set_state(state["rng"])
 
 

@@ -33,14 +33,19 @@ class MOVMPOConfig:
     range."""
 
     unroll: int = 32  # control steps per robot and iteration
-    updates: int = 1  # passes over an unroll
-    minibatches: int = 1  # groups of robots per pass, one gradient step each
+    updates: int = 2  # passes over an unroll
+    minibatches: int = 4  # groups of robots per pass, one gradient step each
     initial_std: float = 0.2  # of the setpoints [rad]
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    beta: float = 0.3  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
+    beta: float = 0.03  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
     beta_power: float = 0.2  # beta (1 - (1 - min(1, k / K))^power)
     beta_ramp: float = 0.5  # K, as a share of the run
-    learner: VMPOConfig = field(default_factory=lambda: VMPOConfig(objectives=REWARD_TERMS))
+    learner: VMPOConfig = field(
+        default_factory=lambda: VMPOConfig(
+            objectives=REWARD_TERMS, epsilon_std=1e-3, target_period=8, learning_rate=1e-3, dual_learning_rate=3e-2,
+            initial_alpha_mean=0.1, initial_alpha_std=0.1, popart_step_size=3e-3,
+        )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "updates", "minibatches", "critic_hidden")

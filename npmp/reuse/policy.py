@@ -19,8 +19,8 @@ from npmp import artifact
 from npmp.envs.features import Normalizer
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
 from npmp.rl import unroll_lstm
+from npmp.settings import from_mapping
 from npmp.skill import SkillModule
-from npmp.typed import from_json
 
 SCHEMA = "npmp-policy"
 VERSION = 1
@@ -35,7 +35,7 @@ class PolicyContract:
     module_sha256: str  # of the module.safetensors whose latents the policy commands; "" where it was never saved
     latent_dim: int
     alpha: float
-    observation: list[list[Any]]  # [name, width] in order, before normalization: the module's proprioception
+    observation: list[tuple[str, int]]  # [name, width] in order, before normalization: the module's proprioception
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
@@ -44,6 +44,8 @@ class PolicyContract:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if any(width < 1 for _, width in self.observation):
+            raise ValueError("the observation's widths must all be above zero")
         pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
         if not pairs or len(self.command_range) != len(self.command):
             raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
@@ -78,8 +80,8 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
-        sizes = from_json(HighLevelConfig, contract.net, "network settings in the policy's contract")
-        observations = artifact.width_of(contract.observation, "observation in the policy's contract")
+        sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
+        observations = sum(width for _, width in contract.observation)
         try:
             self.net = HighLevelNet(
                 observations + len(contract.command),
@@ -119,7 +121,7 @@ class HighLevelPolicy(nn.Module):
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
                 alpha=skill.alpha,
-                observation=[list(entry) for entry in skill.contract.observation],
+                observation=skill.contract.observation,
                 command=list(command),
                 command_range=[list(pair) for pair in command_range],
                 net=asdict(net),

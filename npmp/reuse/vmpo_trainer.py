@@ -26,10 +26,15 @@ from npmp.skill import SkillModule
 class VMPOTrainerConfig:
     """Settings of V-MPO in reuse; sources with the values in conf/algo/vmpo.yaml."""
 
-    unroll: int = 32  # control steps per robot and iteration
-    updates: int = 1  # gradient steps per unroll
+    unroll: int = 20  # control steps per robot and iteration
+    updates: int = 4  # gradient steps per unroll
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    learner: VMPOConfig = field(default_factory=lambda: VMPOConfig(objectives=("velocity",), regularizer_weight=0.01))
+    learner: VMPOConfig = field(
+        default_factory=lambda: VMPOConfig(
+            objectives=("velocity",), epsilon_std=1e-3, gamma=0.97, target_period=10, learning_rate=1e-3,
+            dual_learning_rate=1e-2, regularizer_weight=0.01, popart_step_size=3e-3,
+        )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.unroll < 1 or self.updates < 1 or min(self.critic_hidden, default=0) < 1:

@@ -119,8 +119,7 @@ class Adaptation:
 def read_spec(mjcf: Path) -> mujoco.MjSpec:
     """The file's spec as it stands.
 
-    Raises:
-      InputError: for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
+    Raises: InputError for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
     """
     if not mjcf.exists():
         raise InputError(f"no MJCF file '{mjcf}'")

@@ -100,6 +100,8 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("actuator_biasprm", 1, "gain"),
     ("actuator_forcerange", None, "torque"),
 )
+# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell them (ANYmal's feet: 1 g)
+_LIGHT = 1e-4
 
 
 class PhysicsRandomizer:
@@ -109,6 +111,9 @@ class PhysicsRandomizer:
     model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A payload
     is a point mass at the root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that
     centre and the inertia about it as they are.
+
+    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have no friction loss), and
+    for parts that weigh next to nothing.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
@@ -120,19 +125,23 @@ class PhysicsRandomizer:
         self._sim, self._config = sim, config
         bodies = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
+        self._heavy = torch.tensor([b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])])
+        self._spreads = {
+            name: getattr(c, name) if self._has(name) else Spread()
+            for name in dict.fromkeys(kind for *_, kind in _SCALED)
+        }
         feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies}
         on_feet = [g for g in range(model.ngeom) if int(model.geom_bodyid[g]) in feet]
         self._foot_geoms = torch.tensor([g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]])
-        nu, nb = model.nu, len(self._bodies)
+        nu, nb, spreads = model.nu, len(self._heavy), self._spreads
         # name -> how many draws; in this order they stand in `unit`
         wanted = {
             "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
-            **{f"{name}_whole": int(spread.whole > 0) for name, spread in self._spreads().items()},
-            "mass_each": nb if c.mass.each > 0 else 0,
-            "damping_each": nu if c.damping.each > 0 else 0,
-            "friction_loss_each": nu if c.friction_loss.each > 0 else 0,
-            "gain_each": nu if c.gain.each > 0 else 0,
-            "torque_each": nu if c.torque.each > 0 else 0,
+            **{f"{name}_whole": int(spread.whole > 0) for name, spread in spreads.items()},
+            **{
+                f"{name}_each": (nb if name == "mass" else nu) if spread.each > 0 else 0
+                for name, spread in spreads.items()
+            },
             "com_trunk": 3 if c.com_trunk > 0 else 0,
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
@@ -146,7 +155,7 @@ class PhysicsRandomizer:
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
         self.joint_offset = torch.zeros(sim.num_envs, nu, device=sim.device)
         self._trunk, loaded = bodies[0], ("body_mass",) if c.payload is not None else ()
-        scaled = [entry for entry in _SCALED if self._spreads()[entry[2]].active or entry[0] in loaded]
+        scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in loaded]
         shifted = c.com_trunk > 0 or c.com_links > 0
         varied = (
             [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
@@ -164,22 +173,19 @@ class PhysicsRandomizer:
     def _products(self, scaled: list[tuple[str, int | None, str]]) -> tuple[_Values, _Terms, _Terms]:
         """All values of the entries of _SCALED, with their terms s_global and s_i."""
         nu = self._sim.model.nu
-        robot = {
-            "body": self._bodies,
-            "dof": torch.arange(6, 6 + nu),
-            "actuator": torch.arange(nu),
-        }  # the world has parts too
+        own = {"dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}  # the world has parts too
         values = _Values(self._sim.model, self._fields, [(name, component) for name, component, _ in scaled])
         whole, each = [], []
         for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
-            spread, parts = self._spreads()[kind], robot[name.split("_")[0]]
-            whole.append((shape, [(parts, spread.whole, self._columns[f"{kind}_whole"])]))
-            each.append((shape, [(parts, spread.each, self._columns[f"{kind}_each"])]))
+            spread, part = self._spreads[kind], name.split("_")[0]
+            all_of, some = (self._bodies, self._heavy) if part == "body" else (own[part], own[part])
+            whole.append((shape, [(all_of, spread.whole, self._columns[f"{kind}_whole"])]))
+            each.append((shape, [(some, spread.each, self._columns[f"{kind}_each"])]))
         return values, _Terms(whole, self._place), _Terms(each, self._place)
 
     def _shifts(self, trunk: int) -> tuple[_Values, _Terms]:
         """The centres of mass, with what is added to them."""
-        c, bodies = self._config, self._bodies
+        c, bodies = self._config, self._heavy
         values = _Values(self._sim.model, self._fields, [("body_ipos", None)])
         shifts = [
             (bodies[bodies == trunk], c.com_trunk, self._columns["com_trunk"]),
@@ -187,15 +193,15 @@ class PhysicsRandomizer:
         ]
         return values, _Terms([(values.shapes[0], shifts)], self._place)
 
-    def _spreads(self) -> dict[str, Spread]:
-        c = self._config
-        return {
-            "mass": c.mass,
-            "damping": c.damping,
-            "friction_loss": c.friction_loss,
-            "gain": c.gain,
-            "torque": c.torque,
-        }
+    def _has(self, kind: str) -> bool:
+        """Whether the robot's model has any of what a spread scales, so that scaling it changes something."""
+        model = self._sim.model
+        for name, at, of in _SCALED:
+            if of == kind:
+                values = getattr(model, name)[6:] if name.startswith("dof") else getattr(model, name)
+                if (values if at is None else values[:, at]).any():
+                    return True
+        return False
 
     @property
     def size(self) -> int:
@@ -220,6 +226,8 @@ class PhysicsRandomizer:
     def set(self, ids: Tensor, unit: Tensor) -> None:
         """Given physics: unit (k, P) in [-1, 1] for simulations ids (k,)."""
         c = self._config
+        if unit.shape[1] != self.size:
+            raise ValueError(f"{unit.shape[1]} numbers of drawn physics do not fit {self.size}")
         self.unit[ids] = unit
         if c.joint_offset > 0:
             self.joint_offset[ids] = c.joint_offset * unit[:, self._columns["joint_offset"]].float()

@@ -134,8 +134,7 @@ class Replay:
     def load_state_dict(self, state: dict[str, Tensor], *, frames: int = 2**53) -> None:
         """Continue from checkpointed slots; `frames` is the number of those that the reference has.
 
-        Raises:
-          ValueError: when they are of another shape or kind, or would be written beyond the end; nothing is changed
+        Raises: ValueError when they are of another shape or kind, or would be written beyond the end; nothing is changed
             then. KeyError: when a field lacks.
         """
         filled = len(state["frame"])

@@ -8,6 +8,7 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs import ImitationConfig, ImitationEnv
+from npmp.envs.plant import PlantConfig
 from npmp.envs.state import (
     GRAVITY,
     RobotState,
@@ -101,7 +102,7 @@ def test_accelerometer_reads_g_at_rest_and_nothing_in_free_fall() -> None:
 
 
 def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: MotionSet) -> None:
-    env = ImitationEnv(robot, motions, 1, config=ImitationConfig(num_threads=1))
+    env = ImitationEnv(robot, motions, 1, config=ImitationConfig(plant=PlantConfig(), num_threads=1))
     env.sim.set_state(torch.arange(1), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, 18))
     for _ in range(100):
         state = env.step(torch.zeros(1, 12)).state

@@ -23,6 +23,7 @@ from npmp.envs.walking import (
     command_range_from_motions,
     command_schedule,
     draw_command,
+    filtered_velocity,
     heading_velocity,
     tilted,
     velocity_error,
@@ -216,13 +217,40 @@ def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots
     assert env.command_left.tolist() == [150, 4]
 
 
+def test_the_velocity_that_is_judged_is_filtered(robot: robots.Robot) -> None:
+    """From rest, at a steady v: v_f is 0.1 v, then 0.9 * 0.1 v + 0.1 v = 0.19 v, then 0.271 v; the command is zero,
+    so the error is its norm and the reward exp(-|v_f|^2 / phi)."""
+    v, found = torch.tensor([0.3, 0.0, -0.4]), torch.zeros(3)
+    for share in (0.1, 0.19, 0.271):
+        found = filtered_velocity(found, v, 0.9)
+        torch.testing.assert_close(found, share * v)
+    assert filtered_velocity(torch.full((3,), math.nan), v, 0.0) is v
+    config = WalkingConfig(
+        num_threads=1, phi=0.05, velocity_filter=0.9, reference_starts=1.0, command_nonzero=(0, 0, 0)
+    )
+    env = WalkingEnv(robot, 2, motions=gliding(robot, 0.6, 0.0, 0.5), config=config)
+    start = heading_velocity(env.state)
+    torch.testing.assert_close(env.velocity, start)  # at an episode's start there is nothing to average with
+    first = env.step(torch.zeros(2, 12))
+    once = 0.9 * start + 0.1 * heading_velocity(first.state)
+    torch.testing.assert_close(first.error, torch.linalg.vector_norm(once, dim=-1))
+    torch.testing.assert_close(first.rewards[:, 0], torch.exp(-once.square().sum(-1) / 0.05))
+    second = env.step(torch.zeros(2, 12))
+    torch.testing.assert_close(env.velocity, 0.9 * once + 0.1 * heading_velocity(second.state))
+    kept = env.velocity.clone()
+    env.reset(torch.tensor([True, False]))
+    torch.testing.assert_close(env.velocity, torch.stack((heading_velocity(env.state)[0], kept[1])))
+    with pytest.raises(ValueError, match="velocity_filter must be at least 0 and below 1"):
+        WalkingConfig(velocity_filter=1.0)
+
+
 def test_episodes_do_not_end_together(robot: robots.Robot) -> None:
     env = WalkingEnv(robot, 64, config=WalkingConfig(num_threads=1))
     assert len(set(env.age.tolist())) > 50
 
 
 def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
-    config = WalkingConfig(num_threads=1, command_period_s=0.1, episode_s=0.2)
+    config = WalkingConfig(num_threads=1, command_period_s=0.1, episode_s=0.2, velocity_filter=0.9)
     motions = gliding(robot, 0.4, 0.0, 0.0)
 
     def run(env: WalkingEnv, steps: int) -> list[Tensor]:

@@ -96,3 +96,10 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
         one, other = (plant(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
         assert one.physics.payload == payload
         assert (one.physics, one.sensors) == (other.physics, other.sensors)
+
+
+def test_op3_walks_by_its_own_numbers() -> None:
+    op3, anymal = (common.compose("reuse", ["module=x", f"robot={name}"]).task for name in ("op3", "anymal_b"))
+    assert (op3.phi, op3.velocity_filter) == (0.05, 0.95) and (anymal.phi, anymal.velocity_filter) == (0.5, 0.0)
+    assert op3.episode_s == anymal.episode_s == 20.0
+    assert common.compose("reuse", ["module=x", "robot=op3", "task.phi=0.2"]).task.phi == 0.2

@@ -53,7 +53,7 @@ def run(trainer: MOVMPOTrainer, iterations: int, total: int = 8) -> list[dict[st
 def test_betas_course_is_the_papers() -> None:
     """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K is half of the
     run."""
-    config = MOVMPOConfig()
+    config = MOVMPOConfig(beta=0.3)
     found = [config.beta_at(0.5 * share) for share in (0.0, 0.25, 0.5, 0.9, 1.0, 2.0)]
     assert found == pytest.approx([0.0, 0.0168, 0.0388, 0.1107, 0.3, 0.3], abs=2e-4)
 

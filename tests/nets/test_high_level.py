@@ -26,7 +26,6 @@ def test_starts_at_the_prior() -> None:
     torch.testing.assert_close(latent.theta, torch.full((64, 1), 0.95), atol=2e-3, rtol=0)
     torch.testing.assert_close(latent.mean, 0.95 * z, atol=1e-2, rtol=0)
     torch.testing.assert_close(latent.std, torch.full((64, 3), 0.31225), atol=1e-2, rtol=0)
-    assert HighLevelConfig().initial_std == 0.5  # the paper's
 
 
 def test_mixes_previous_latent_and_target_as_in_the_equation() -> None:

@@ -1,0 +1,210 @@
+"""A setting has one default: what a command reads from conf/ is what the library's dataclass has; and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from mocap_data.errors import InputError
+from npmp.envs import ImitationConfig, WalkingConfig
+from npmp.envs.plant import PlantConfig
+from npmp.imitation import MOVMPOConfig, PPOConfig
+from npmp.nets.high_level import HighLevelConfig
+from npmp.nets.skill_nets import NetConfig
+from npmp.reuse import VMPOTrainerConfig
+from npmp.settings import from_mapping
+from npmp.world_model.trainer import WorldModelConfig
+from retarget import CleanOptions, Options
+from retarget.joint_map import JointOptions
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+# Keys of a YAML that are no fields, and why.
+NO_FIELDS = {
+    "algo": {"num_envs": "the environment's, which the trainer is given"},
+    "task/imitation": {
+        "future_frames": "the trainer's argument `horizon`: what the encoder sees is no matter of the environment",
+        "hold": "a field of `plant`, held to the default below",
+    },
+}
+# Fields that are no keys of the YAML, and why.
+NO_KEYS = {
+    "algo/mo_vmpo": {"learner.regularizer_weight": "beta, which the trainer sets at every iteration"},
+    "task/imitation": {"plant": "the group randomization", "num_threads": "the key threads of the command"},
+    "task/walk": {"plant": "the group randomization", "num_threads": "the key threads of the command"},
+}
+# Keys whose value is null in the YAML: the command works it out from what it is given.
+FOUND_OUT = {("task/walk", "command_range")}
+
+
+def flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """Nested mappings by dotted keys; lists as tuples."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{at}{key}.")
+        else:
+            found[f"{at}{key}"] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def yaml_of(name: str) -> dict[str, Any]:
+    values = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"), resolve=False)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items() if key != "name"}
+
+
+def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
+    return {key for at, keys in table.items() if name == at or name.startswith(f"{at}/") for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("algo/world_model", WorldModelConfig),
+        ("algo/mo_vmpo", MOVMPOConfig),
+        ("algo/ppo", PPOConfig),
+        ("algo/vmpo", VMPOTrainerConfig),
+        ("net/small", NetConfig),
+        ("high_level/small", HighLevelConfig),
+        ("task/imitation", ImitationConfig),
+        ("task/walk", WalkingConfig),
+    ],
+)
+def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:
+    written, defaults = flat(yaml_of(name)), flat(dataclasses.asdict(cls()))
+    extra, absent = exempt(name, NO_FIELDS), exempt(name, NO_KEYS)
+    assert extra <= set(written) and all(any(key.split(".")[0] == a or key == a for key in defaults) for a in absent)
+    fields = {key for key in defaults if key not in absent and key.split(".")[0] not in absent}
+    assert set(written) - extra == fields
+    differ = {key: (written[key], defaults[key]) for key in fields if written[key] != defaults[key]}
+    assert set(differ) == {key for at, key in FOUND_OUT if at == name}
+
+
+def test_no_randomization_is_what_the_library_does_without_a_word() -> None:
+    """Its groups are empty in the YAML: an ideal robot is the dataclasses' own default."""
+    assert from_mapping(PlantConfig, yaml_of("randomization/none"), at="randomization") == PlantConfig()
+    paper = yaml_of("randomization/paper")
+    for group, defaults in dataclasses.asdict(PlantConfig()).items():  # where everything is written out
+        assert group == "hold" or set(flat(paper[group])) == set(flat(defaults))
+
+
+def test_the_hold_of_imitation_is_the_task_s() -> None:
+    assert ImitationConfig().plant == PlantConfig(hold=yaml_of("task/imitation")["hold"])
+
+
+def test_the_options_of_retargeting_are_its_keys() -> None:
+    """Each field a key, with its default. The options of method=joints have names of their own, those that
+    experiments.retarget.joint_options gives them."""
+    written = flat(yaml_of("retarget"))
+    for cls in (Options, CleanOptions):
+        defaults = dataclasses.asdict(cls())
+        assert set(defaults) <= set(written)
+        assert not {key: (written[key], value) for key, value in defaults.items() if written[key] != value}
+    joints = JointOptions()
+    pairs = {
+        "rate_hz": "rate_hz", "time_scale": "time_scale", "cutoff_hz": "marker_cutoff_hz",
+        "root_cutoff_hz": "root_cutoff_hz", "hold_feet": "plant_feet",
+        "joint_speed_share": "joint_speed_share",
+    }  # fmt: skip
+    assert {field: written[key] for field, key in pairs.items()} == {field: getattr(joints, field) for field in pairs}
+
+
+# --- from_mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    rate: float = 0.5
+    sizes: tuple[int, ...] = (8,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    needed: int
+    on: bool = True
+    word: str = "a"
+    span: tuple[float, float] = (0.0, 1.0)
+    ranges: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 1.0), (0.0, 1.0))
+    limit: float | None = None
+    auto: float | str = "auto"
+    pair: tuple[float, float] | None = None
+    weights: Mapping[str, float] | None = None
+    inner: Inner = dataclasses.field(default_factory=lambda: Inner(rate=0.25))
+
+    def __post_init__(self) -> None:
+        if self.needed < 0:
+            raise ValueError(f"needed must be at least 0, got {self.needed}")
+
+
+def test_values_become_what_the_annotations_say() -> None:
+    made = from_mapping(
+        Outer,
+        {
+            "needed": 3, "span": [0, 2], "ranges": [[0, 1], [2, 3]], "limit": 1, "auto": 2, "pair": [1, 2],
+            "weights": {"foot": 1}, "inner": {"sizes": [4, 5]}, "name": "x",
+        },
+        ignore=("name",),
+    )  # fmt: skip
+    assert made == Outer(
+        3, span=(0.0, 2.0), ranges=((0.0, 1.0), (2.0, 3.0)), limit=1.0, auto=2.0, pair=(1.0, 2.0),
+        weights={"foot": 1.0}, inner=Inner(rate=0.25, sizes=(4, 5)),  # rate: what the field defaults to, not the class
+    )  # fmt: skip
+    assert isinstance(made.span[0], float) and made.ranges[1] == (2.0, 3.0)
+    assert from_mapping(Outer, {"needed": 1, "limit": None, "auto": "x", "inner": Inner(0.1)}).inner == Inner(0.1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"on": 1}, "run.on must be true or false, got 1"),
+        ({"needed": True}, "run.needed must be a whole number, got true"),
+        ({"needed": 1.0}, "run.needed must be a whole number, got 1.0"),
+        ({"needed": 10**30}, "run.needed must be a whole number, got 1000"),
+        ({"needed": 10**6000}, "run.needed must be a whole number, got a int too long to show"),
+        ({"needed": None}, "run.needed must be a whole number, got null"),
+        ({"limit": "1"}, "run.limit must be a finite number or null, got '1'"),
+        ({"limit": float("nan")}, "run.limit must be a finite number or null, got nan"),
+        ({"limit": 10**400}, "run.limit must be a finite number"),
+        ({"limit": False}, "run.limit must be a finite number or null, got false"),
+        ({"auto": []}, "run.auto must be a finite number or text, got []"),
+        ({"word": 3}, "run.word must be text, got 3"),
+        ({"span": [1.0]}, "run.span must be a list of 2, each a finite number, got [1.0]"),
+        ({"span": 1.0}, "run.span must be a list of 2, each a finite number, got 1.0"),
+        ({"span": [0.0, float("inf")]}, "run.span[1] must be a finite number, got inf"),
+        ({"ranges": [[0, 1], [0, "x"]]}, "run.ranges[1][1] must be a finite number, got 'x'"),
+        ({"pair": [1, "x"]}, "run.pair[1] must be a finite number, got 'x'"),
+        ({"weights": {"foot": None}}, "run.weights.foot must be a finite number, got null"),
+        ({"weights": 3}, "run.weights must be a mapping or null, got 3"),
+        ({"inner": None}, "run.inner must be a mapping, got null"),
+        ({"inner": {"sizes": [1, 2.5]}}, "run.inner.sizes[1] must be a whole number, got 2.5"),
+        ({"inner": {"size": 1}}, "run.inner has no setting 'size'; there are: rate, sizes"),
+        ({"other": 1}, "run has no setting 'other'; there are: needed, on, word"),
+        ({"needed": -1}, "run: needed must be at least 0, got -1"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        from_mapping(Outer, {"needed": 1, **wrong}, at="run")
+    assert str(error.value).startswith(message)
+
+
+def test_a_setting_without_a_default_is_missed() -> None:
+    with pytest.raises(InputError, match="Outer lacks needed; its settings are: needed, on"):
+        from_mapping(Outer, {})
+    with pytest.raises(InputError, match="run must be a mapping, got 3"):
+        from_mapping(Outer, 3, at="run")  # type: ignore[arg-type]
+
+
+def test_a_value_of_any_depth_is_shown_in_a_line() -> None:
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InputError) as error:
+        from_mapping(Inner, {"rate": deep})
+    assert len(str(error.value)) < 200
