@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 from mocap_data.errors import InputError
 
@@ -34,7 +36,15 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
+def print_anything(*streams: TextIO) -> None:
+    """Let a stream escape what it cannot print: characters of another encoding, file names that are no UTF-8."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def say(message: str) -> None:
+    print_anything(sys.stderr)
     print(f"npmp: error: {message}", file=sys.stderr)
 
 
@@ -46,6 +56,7 @@ def show_traceback_if_asked() -> None:
 
 def guarded(body: Callable[[], int | None]) -> int:
     """Run `body`; returns its exit code (None counts as 0), or the code of what it raised, with a message on stderr."""
+    print_anything()
     try:
         return body() or OK
     except Stopped as stop:

@@ -33,6 +33,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # the name must not point at data that a crash can still lose
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(target)  # a full disk is named by the file that it has no space for
         raise

@@ -23,10 +23,10 @@ from typing import Any
 
 import mujoco
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
 from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
 from npmp.robots.menagerie import at_hand, locate
@@ -142,7 +142,7 @@ def find(robot: str | Path) -> Path:
         raise InputError(
             f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder"
         )
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
     return path
 
@@ -158,7 +158,7 @@ def load(robot: str | Path) -> Robot:
 
 def is_at_hand(robot: str | Path) -> bool:
     """Whether the robot's model can be read without a download. Raises InputError for no robot at all."""
-    content = _content(find(robot))
+    content = read_yaml(find(robot))
     return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
 
@@ -179,15 +179,8 @@ _ADAPTED = (
 )  # only with `drives`: a model of one's own says these itself
 
 
-def _content(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-
-
 def _read(path: Path) -> Robot:
-    return build(_content(path), path)
+    return build(read_yaml(path), path)
 
 
 def build(content: Any, path: Path) -> Robot:
