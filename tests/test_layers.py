@@ -21,6 +21,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "npmp.geometry": (),
     "npmp.ranges": (),
     "npmp.settings": ("mocap_data",),
+    "npmp.memory": ("mocap_data",),
     "retarget": ("mocap_data", "npmp.robots"),
     "npmp.sim": ("mocap_data", "npmp.robots", "npmp.geometry", "npmp.ranges"),
     "npmp.envs": ("mocap_data", "npmp.robots", "npmp.sim", "npmp.geometry", "npmp.ranges", "npmp.nets", "npmp.skill"),
