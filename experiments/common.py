@@ -483,7 +483,7 @@ def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConf
         if key not in own:
             own[key] = value
         elif isinstance(value, dict) != isinstance(own[key], dict):
-            raise InputError(f"{folder / 'config.yaml'}: {key} is of another kind than npmp's")
+            raise InputError(f"{folder / 'config.yaml'}: {key!s} is of another kind than npmp's")
         elif isinstance(value, dict):
             own[key] = own[key] if (CONF / str(key)).is_dir() else value | own[key]
         elif value is not None and value != "???":

@@ -1,7 +1,7 @@
 """YAML that came from outside: bounded before anything of it is built.
 
-A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few thousand levels ends the
-interpreter. The parser's events are counted first, aliases as often as they stand.
+A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few thousand levels ends
+the interpreter. The parser's events are counted first, aliases as often as they stand.
 """
 
 from __future__ import annotations

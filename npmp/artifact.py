@@ -88,8 +88,8 @@ def load(
       contract: the dataclass of the JSON's content; other keys are ignored.
       make: the network, untrained, of a contract.
 
-    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, when the
-        contract has values of other types, or when a tensor holds NaN or infinity.
+    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, when
+        the contract has values of other types, or when a tensor holds NaN or infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)

@@ -40,8 +40,8 @@ def require_replay(capacity: int, num_envs: int, sizes: Mapping[str, int], *, ke
 
 
 def require_batch(batch: int, steps: int, hidden: Sequence[int], width: int, *, key: str = "algo.model_batch") -> None:
-    """What backpropagation keeps of a network that is unrolled: twice each layer's units and six times the width of what
-    goes in and out, per step and row. Measured: 60.5 KB a row of 8 steps with layers of 3 x 256 and 57 numbers of
+    """What backpropagation keeps of a network that is unrolled: twice each layer's units and six times the width of
+    what goes in and out, per step and row. Measured: 60.5 KB a row of 8 steps with layers of 3 x 256 and 57 numbers of
     anymal_b's state; by this formula 60.1.
 
     Raises: InputError.

@@ -28,13 +28,13 @@ from npmp.skill import SkillContract, SkillModule
 
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "60"))
 VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2.5, 10**9, 10**30, -(10**400), float("nan"), float("inf"), 1e308, 5e-324, "", "x", "\u0000", "é" * 300,
-    [], [1], [[]], [None] * 40, {}, {"a": 1}, [[["x", 1]]], "${a}", "../..", "/dev/zero",
+    None, True, -1, 0, 1, 2.5, 10**9, 10**30, -(10**400), float("nan"), float("inf"), 1e308, 5e-324, "", "x", "\u0000",
+    "é" * 300, [], [1], [[]], [None] * 40, {}, {"a": 1}, [[["x", 1]]], "${a}", "../..", "/dev/zero",
 )  # fmt: skip
 PIECES = (
-    b"\0", b"\xff\xfe", b"[" * 3000, b"{" * 3000, b"9" * 6000, b"&a ", b"*a ", b": ", b"'", b'"', b"<", b"/>", b"nan", b"1e999",
-    b"-1", b"<!--", b"\n- ", b"1000000000", b'<include file="m.xml"/>', b'<replicate count="1000000">', b'<geom size="nan"/>',
-    b'<composite type="cable" count="100000 1 1" size="1"/>', b'<size nuserdata="1000000000"/>',
+    b"\0", b"\xff\xfe", b"[" * 3000, b"{" * 3000, b"9" * 6000, b"&a ", b"*a ", b": ", b"'", b'"', b"<", b"/>", b"nan",
+    b"1e999", b"-1", b"<!--", b"\n- ", b"1000000000", b'<include file="m.xml"/>', b'<replicate count="1000000">',
+    b'<geom size="nan"/>', b'<composite type="cable" count="100000 1 1" size="1"/>', b'<size nuserdata="1000000000"/>',
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a model declares, counted before MuJoCo reads it: a few words of XML can ask for hours of compiling or all memory.
+"""What a model declares, counted before MuJoCo reads it: a few words of XML can ask for hours or for all memory.
 
 MuJoCo expands composites, flexes and replicates while it parses, and opens whatever file is named. So the text is gone
 through first, with the files that it includes, and what no robot needs is refused.
@@ -50,8 +50,8 @@ class _Seen:
 def refuse_excess(mjcf: Path) -> None:
     """Look through an MJCF or URDF, what it includes and the sizes of its assets.
 
-    Raises: InputError for no regular file, no XML, files that include one another in a circle, assets that are no regular
-        files, and for more of anything than a robot needs.
+    Raises: InputError for no regular file, no XML, files that include one another in a circle, assets that are no
+        regular files, and for more of anything than a robot needs.
     """
     seen = _Seen(mjcf)
     _elements(mjcf, seen)
@@ -98,6 +98,11 @@ class _Counter:
         raise InputError(f"{self.path}: declares the entity '{name:.40}'; MJCFs have none")
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        for key, value in attributes.items():
+            try:
+                value.encode("latin-1", "replace").decode("utf-8")
+            except UnicodeDecodeError as error:  # MuJoCo's names are read as UTF-8
+                raise InputError(f"{self.path}: {tag}'s {key} is not UTF-8") from error
         times = self.times[-1]
         if tag == "replicate":
             times *= max(1, int(_product(attributes.get("count", ""))))

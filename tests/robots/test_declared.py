@@ -55,6 +55,9 @@ def test_entities_and_models_that_are_no_files_are_refused(tmp_path: Path) -> No
     path.write_text('<!DOCTYPE m [<!ENTITY a "aaaa">]>' + path.read_text())
     with pytest.raises(InputError, match="declares the entity 'a'"):
         read_spec(path)
+    path.write_bytes(b'<mujoco model="\xf2"/>')
+    with pytest.raises(InputError, match="mujoco's model is not UTF-8"):
+        read_spec(path)
     os.mkfifo(tmp_path / "pipe.xml")
     for other in (tmp_path / "pipe.xml", tmp_path):
         with pytest.raises(InputError, match=r"no regular file|is a folder"):
