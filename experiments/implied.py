@@ -3,7 +3,6 @@ are of."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from hydra.errors import HydraException
 
 from experiments.help import CONF, choices, of_file
 from mocap_data.errors import InputError
+from mocap_data.outside import read_json, regular_file
 from npmp import modules, robots
 
 SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselves
@@ -79,9 +79,8 @@ def robot_of_module(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        text = (modules.find(_plain(value)) / "module.json").read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (InputError, OSError, ValueError):
+        content = read_json(modules.find(_plain(value)) / "module.json")
+    except (InputError, OSError):
         return None
     robot = content.get("robot") if isinstance(content, dict) else None
     return robot if isinstance(robot, str) else None
@@ -92,9 +91,9 @@ def robot_of_data(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        with h5py.File(_plain(value), "r") as file:
+        with h5py.File(regular_file(_plain(value)), "r") as file:
             robot = file.attrs.get("robot")
-    except OSError:
+    except Exception:  # whatever h5py raises for a damaged file; the verb says what is wrong with it
         return None
     return robot if isinstance(robot, str) else None
 

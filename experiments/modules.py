@@ -82,7 +82,7 @@ def pack(config: DictConfig, run: Run) -> None:
     skill.save(place, dtype=config.dtype or "float16")
     if (source / "CARD.md").is_file() and source.resolve() != place.resolve():
         with atomic_path(place / "CARD.md") as path:
-            path.write_text((source / "CARD.md").read_text(encoding="utf-8"), encoding="utf-8")
+            path.write_text(modules.card(source), encoding="utf-8")
     before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
     was, now = skill.state_dict(), SkillModule.load(place).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
@@ -133,9 +133,9 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
 def hours_of(folder: Path) -> float | None:
     """Wall-clock hours of a run, from its timing.csv; None where it has none."""
     try:
-        with open(folder / "timing.csv", newline="", encoding="utf-8") as file:
+        with open(outside.regular_file(folder / "timing.csv"), newline="", encoding="utf-8") as file:
             rows = [float(row["wall_s"]) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError):
+    except (OSError, KeyError, ValueError, csv.Error):
         return None
     return rows[-1] / 3600.0 if rows else None
 
