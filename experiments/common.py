@@ -14,6 +14,7 @@ A verb is a function `run(config, run) -> int | None` and one line, `main = verb
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import random
 import re
@@ -37,11 +38,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from experiments.failures import USER_ERROR, guarded, one_line, told_user
+from experiments.failures import USER_ERROR, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
 from experiments.implied import robot_override
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
+from mocap_data.outside import read_text, reading
+from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
+from npmp.settings import shown
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
 # expanded.
@@ -60,6 +64,8 @@ QUIET = (
     "hydra/job_logging=none",
     "hydra/hydra_logging=none",
 )
+
+LARGEST = 2**53  # of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 
@@ -137,6 +143,7 @@ def cpus() -> int:
 def console(*, stderr: bool = False) -> Console:
     """Where tables go; wide where neither a terminal nor COLUMNS says how wide it is."""
     stream = sys.stderr if stderr else sys.stdout
+    print_anything(stream)
     columns = os.environ.get("COLUMNS", "")
     told = columns.isdecimal() and int(columns) > 0
     return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
@@ -188,6 +195,8 @@ def hydra_arguments(
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
             if key == "robot" and (own := own_robot(value)) is not None:
                 key, value = "robot.name", quoted(own, multirun=multirun)
+            if re.search(rf"\d{{{MAX_NUMBER},}}", value):
+                raise InputError(f"{key}: a number of more than {MAX_NUMBER} digits")
             if key in PATH_KEYS:
                 value = quoted(value, multirun=multirun)
             elif key in TEXT_KEYS and value not in ("", "null") and value[0] not in "'\"":
@@ -485,6 +494,7 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
     owner, stored = stored_config(folder)
     if owner not in (verb_name, None):
         raise InputError(f"resume={folder} is a run of npmp {owner}; npmp {verb_name} cannot continue it")
+    stored = _completed(stored, config, folder)
     with open_dict(stored):
         for entry in overrides:
             key = entry.key_or_group
@@ -502,6 +512,30 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
     return stored
 
 
+def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConfig:
+    """A run's settings with the present values of keys that it lacks, as one from before them does.
+
+    Raises: InputError for a value of another kind.
+    """
+    own, present = (OmegaConf.to_container(each, resolve=True) for each in (stored, config))
+    assert isinstance(own, dict) and isinstance(present, dict)  # of DictConfigs; for the type checker
+    for key, value in present.items():
+        if key not in own:
+            own[key] = value
+        elif isinstance(value, dict) != isinstance(own[key], dict):
+            raise InputError(f"{folder / 'config.yaml'}: {key!s} is of another kind than npmp's")
+        elif isinstance(value, dict):
+            own[key] = own[key] if (CONF / str(key)).is_dir() else value | own[key]
+        elif value is not None and value != "???":
+            try:
+                own[key] = checked(str(key), own[key], value)
+            except InputError as error:
+                raise InputError(f"{folder / 'config.yaml'}: {error}") from error
+    completed = OmegaConf.create(own)
+    OmegaConf.set_struct(completed, True)
+    return completed
+
+
 def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
     """FOLDER/config.yaml as `write_config` left it: the verb (None where it does not say) and its configuration.
 
@@ -514,15 +548,13 @@ def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
 
 
 def load_config(path: Path) -> DictConfig:
-    """A run's config.yaml. Raises InputError when it cannot be read as one."""
-    try:
-        config = OmegaConf.load(path)
-    except (OmegaConfBaseException, ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a configuration ({one_line(error)[:120]})") from error
-    except Exception as error:  # PyYAML's own errors derive from Exception only
-        if type(error).__module__.startswith("yaml"):
-            raise InputError(f"{path}: not YAML ({one_line(error)[:120]})") from error
-        raise
+    """A run's config.yaml, as `write_config` writes it: without interpolations. Raises InputError for any other."""
+    text = read_text(path, at_most=MAX_YAML_BYTES)
+    if "${" in text:
+        raise InputError(f"{path}: not a configuration that npmp wrote (it refers to other values by ${{...}})")
+    check_yaml(text, str(path))
+    with reading(path):
+        config = OmegaConf.load(io.StringIO(text))
     if not isinstance(config, DictConfig):
         raise InputError(f"{path}: not a configuration (keys and values expected)")
     OmegaConf.set_struct(config, True)
@@ -554,20 +586,23 @@ def checked(key: str, value: Any, default: Any) -> Any:
     """`value` where it has the kind of `default`, converted where that loses nothing. Raises InputError."""
 
     def wrong(expected: str) -> InputError:
-        return InputError(f"{key}={value}: {expected} is expected (default {default})")
+        found = value if isinstance(value, str) else shown(value)
+        return InputError(f"{key}={found}: {expected} is expected (default {default})")
 
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise wrong("true or false")
     elif isinstance(default, int):
         if isinstance(value, float) and value.is_integer():
-            return int(value)
+            value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong("a whole number")
+        if abs(value) > LARGEST:
+            raise InputError(f"{key}: a whole number of at most {LARGEST:,} is expected (default {default})")
     elif isinstance(default, float):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not np.isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
             raise wrong("a number")
-    elif isinstance(default, ListConfig) and isinstance(value, str | int | float | bool):
+    elif isinstance(default, ListConfig) and not isinstance(value, ListConfig):
         raise wrong("a list [a,b]")
     elif isinstance(default, DictConfig) and not isinstance(value, DictConfig):
         raise wrong("a mapping {key: value}")
@@ -583,8 +618,9 @@ def at_least(config: DictConfig, **lowest: int) -> None:
     for name, low in lowest.items():
         key = name.replace("__", ".")
         value = OmegaConf.select(config, key, default=low)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise InputError(f"{key}={value}: a whole number of at least {low} is expected")
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= LARGEST:
+            most = f", at most {LARGEST:,}," if isinstance(value, int) and value > LARGEST else ""
+            raise InputError(f"{key}={shown(value)}: a whole number of at least {low}{most} is expected")
 
 
 def above_zero(config: DictConfig, *keys: str) -> None:

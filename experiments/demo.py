@@ -30,7 +30,7 @@ from experiments.common import (
 )
 from experiments.help import choices
 from mocap_data import MotionSet, write_motions
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, new_hdf5
 from mocap_data.synthetic import demo_clips
 from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy
@@ -130,7 +130,7 @@ def beside_each_other(
     Writes the rollouts of all of them to `to`.
     """
     clips = list(evaluation["clips"])
-    with h5py.File(to, "w", track_order=True) as merged:
+    with new_hdf5(to, track_order=True) as merged:
         with h5py.File(out / "rollouts.h5") as own:
             merged.attrs.update(own.attrs)
             for clip in evaluation["clips"]:

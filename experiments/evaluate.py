@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -19,7 +18,7 @@ from experiments.common import Run, at_least, console, one_of, verb
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, new_hdf5
 from npmp import modules, robots, tasks
 from npmp.actors import PriorActor
 from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
@@ -69,7 +68,7 @@ def evaluate(
     clip = torch.arange(n, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
     clips: list[dict[str, Any]] = []
-    with atomic_path(out / "rollouts.h5") as temporary, h5py.File(temporary, "w") as file:
+    with new_hdf5(out / "rollouts.h5") as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
         file.attrs["foot_names"] = list(robot.foot_bodies)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import traceback
+from typing import TextIO
 
 from mocap_data.errors import InputError
 from npmp.training.signals import Stopped
@@ -26,7 +28,15 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
+def print_anything(*streams: TextIO) -> None:
+    """Let a stream escape what it cannot print: characters of another encoding, file names that are no UTF-8."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def say(message: str) -> None:
+    print_anything(sys.stderr)
     print(f"npmp: error: {message}", file=sys.stderr)
 
 
@@ -43,6 +53,7 @@ class guarded:
     code = OK
 
     def __enter__(self) -> guarded:
+        print_anything()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:

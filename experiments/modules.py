@@ -4,7 +4,7 @@ folder."""
 from __future__ import annotations
 
 import csv
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from experiments.common import Run, compose, console, one_of, stored_config, verb
 from experiments.evaluate import top_speed
 from experiments.help import choices
-from mocap_data import MotionSet, read_motions
+from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
@@ -82,7 +82,7 @@ def pack(config: DictConfig, run: Run) -> None:
     skill.save(place, dtype=config.dtype or "float16")
     if (source / "CARD.md").is_file() and source.resolve() != place.resolve():
         with atomic_path(place / "CARD.md") as path:
-            path.write_text((source / "CARD.md").read_text(encoding="utf-8"), encoding="utf-8")
+            path.write_text(modules.card(source), encoding="utf-8")
     before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
     was, now = skill.state_dict(), SkillModule.load(place).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
@@ -102,8 +102,7 @@ def add(config: DictConfig, run: Run) -> None:
     place = destination(run.out or Path("modules") / name, config)
     content = CardContent(
         name=name,
-        contract=json.loads((folder / "module" / "module.json").read_text(encoding="utf-8"))
-        | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
+        contract=asdict(skill.contract) | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
         commands=commands_of(folder, config, name),
         about=str(config.about),
         **({} if motions is None else size_of(motions)),
@@ -125,10 +124,7 @@ def add(config: DictConfig, run: Run) -> None:
 def read_json(path: Path, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
     path = path / name if path.is_dir() else path
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable {name}") from error
+    content = outside.read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a readable {name}")
     return content
@@ -137,9 +133,9 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
 def hours_of(folder: Path) -> float | None:
     """Wall-clock hours of a run, from its timing.csv; None where it has none."""
     try:
-        with open(folder / "timing.csv", newline="", encoding="utf-8") as file:
+        with open(outside.regular_file(folder / "timing.csv"), newline="", encoding="utf-8") as file:
             rows = [float(row["wall_s"]) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError):
+    except (OSError, KeyError, ValueError, csv.Error):
         return None
     return rows[-1] / 3600.0 if rows else None
 

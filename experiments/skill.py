@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
@@ -17,7 +16,7 @@ from experiments.backend import hold_of, robots_config_of
 from experiments.common import Run, above_zero, at_least, console, one_of, verb
 from experiments.report import skill_page
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, new_hdf5
 from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
@@ -258,7 +257,7 @@ def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
 
 def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float) -> None:
     """rollouts.h5: a group per robot with qpos (T, nq), rate_hz and up_frames, the frames until its fall."""
-    with atomic_path(path) as temporary, h5py.File(temporary, "w", track_order=True) as file:
+    with new_hdf5(path, track_order=True) as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
         for name, (qpos, frames) in motions.items():

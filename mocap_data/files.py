@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
+
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -33,6 +35,24 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # the name must not point at data that a crash can still lose
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(target)  # a full disk is named by the file that it has no space for
         raise
+
+
+@contextmanager
+def new_hdf5(path: str | os.PathLike[str], *, track_order: bool = False) -> Iterator[h5py.File]:
+    """Yield an HDF5 file to fill, in memory; written to `path` as `atomic_path` does once it is.
+
+    HDF5 itself ends the process with a segmentation fault where the disk is full.
+
+    Raises: OSError when it cannot be written.
+    """
+    with h5py.File(Path(path).name, "w", driver="core", backing_store=False, track_order=track_order) as file:
+        yield file
+        file.flush()
+        content = file.id.get_file_image()
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)

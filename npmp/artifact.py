@@ -3,20 +3,47 @@ code."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
+from mocap_data.outside import read_json, reading, regular_file
+from npmp.settings import from_mapping
+
+Contract = TypeVar("Contract")
+Module = TypeVar("Module", bound=nn.Module)
+
+MAX_WEIGHTS = 1 << 30  # bytes; the paper's sizes make 20 MB
+MAX_HEADER = 1 << 20  # bytes that say which tensors there are; ours have 5 KB, checkpoints' 20
+
+
+@dataclass(frozen=True)
+class Record:
+    """What other code reads of a contract's record of the training, where it is there; more may be."""
+
+    hold: str = ""
+    data: str = ""
+    clips: list[str] = field(default_factory=list)
+    licences: list[str] = field(default_factory=list)
+    command_range: list[list[float]] = field(default_factory=list)
+    env_steps: int = 0
+    iterations: int = 0
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
 
 
 def write(
@@ -24,15 +51,16 @@ def write(
 ) -> None:
     """Write the folder's two files, each whole or not at all.
 
-    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `read` refuses,
+    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `load` refuses,
     not one that belongs to two different trainings.
 
     Raises: OSError when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_path(folder / f"{name}.safetensors") as path:
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, str(path))
-        digest = sha256(Path(path))
+    weights = folder / f"{name}.safetensors"
+    with atomic_path(weights) as path:
+        write_tensors({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, path, called=weights)
+        digest = sha256(path)
     described = {
         "schema": schema,
         "version": schema_version,
@@ -41,47 +69,109 @@ def write(
         "weights_sha256": digest,
     }
     with atomic_path(folder / f"{name}.json") as path:
-        path.write_text(json.dumps(described, indent=2) + "\n")
+        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
-def read(
-    folder: Path, name: str, kind: str, schema: str, schema_version: int, required: Iterable[str]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The contract and the tensors of a folder.
+def load(
+    folder: Path,
+    name: str,
+    kind: str,
+    schema: str,
+    schema_version: int,
+    contract: type[Contract],
+    make: Callable[[Contract], Module],
+) -> Module:
+    """The network of a folder. Nothing is allocated before the contract's sizes are known to be those of the weights.
 
     Args:
       kind: what to call it in messages, "skill module".
-      required: keys that the contract must have.
+      contract: the dataclass of the JSON's content; other keys are ignored.
+      make: the network, untrained, of a contract.
 
-    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, or
-      when a tensor holds NaN or infinity.
+    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, when
+        the contract has values of other types, or when a tensor holds NaN or infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
+    content, tensors = _read(description, weights, kind, schema, schema_version, contract)
+    known = {f.name for f in fields(contract)}  # type: ignore[arg-type]
+    agreed = from_mapping(contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'")
+    record = {key: value for key, value in content.get("training", {}).items() if key in Record.__annotations__}
+    from_mapping(Record, record, at=f"'{description}'.training")
+    with reading(description), torch.device("meta"):
+        expected = make(agreed).state_dict()
+    if misfit := unlike(tensors, expected):
+        raise InputError(f"'{weights}' does not fit its {description.name}: {misfit}")
+    module = make(agreed)
+    module.load_state_dict(tensors)
+    return module
+
+
+def _read(
+    description: Path, weights: Path, kind: str, schema: str, schema_version: int, contract: type
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     for path in (description, weights):
-        if not path.is_file():
-            raise InputError(f"no {kind} in '{folder}': '{path.name}' is missing")
-    try:
-        content = json.loads(description.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"'{description}' is not valid JSON: {error}") from error
+        if not path.exists():
+            raise InputError(f"no {kind} in '{path.parent}': '{path.name}' is missing")
+    content = read_json(description)
     if not isinstance(content, dict) or content.get("schema") != schema:
         raise InputError(f"'{description}' does not describe a {kind} (schema '{schema}')")
     if content.get("version") != schema_version:
-        raise InputError(
-            f"'{description}' has version {content.get('version')}; this npmp reads version {schema_version}"
-        )
+        found = f"{content.get('version')!r:.20}"
+        raise InputError(f"'{description}' has version {found}; this npmp reads version {schema_version}")
+    required = [f.name for f in fields(contract) if f.default is MISSING and f.default_factory is MISSING]
     if missing := sorted(key for key in [*required, "weights_sha256"] if key not in content):
         raise InputError(f"'{description}' lacks {', '.join(missing)}")
-    if sha256(weights) != content["weights_sha256"]:
+    if sha256(regular_file(weights, at_most=MAX_WEIGHTS)) != content["weights_sha256"]:
         raise InputError(f"'{weights}' does not fit its {description.name}: its checksum differs")
-    try:
-        tensors = load_file(str(weights))
-    except SafetensorError as error:
-        raise InputError(f"'{weights}' does not fit its {description.name}: {str(error).splitlines()[0]}") from error
+    tensors = read_tensors(weights)
     for key, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"'{weights}': tensor '{key}' is not finite")
     return content, tensors
+
+
+def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+    """The first difference of tensors' names, shapes or kinds from what they must be; None where there is none."""
+    for name in expected:
+        if name not in found:
+            return f"'{name}' is missing"
+    for name, tensor in found.items():
+        if name not in expected:
+            return f"there is no '{name:.60}'"
+        wanted = expected[name]
+        if tensor.shape != wanted.shape:
+            return f"'{name}' is {list(tensor.shape)}, expected {list(wanted.shape)}"
+        floats = tensor.is_floating_point() and wanted.is_floating_point()
+        if not floats and tensor.dtype != wanted.dtype:
+            return f"'{name}' is {tensor.dtype}, expected {wanted.dtype}"
+    return None
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) -> None:
+    """Write a safetensors file.
+
+    Args:
+      called: what messages name, where `path` is a temporary one.
+
+    Raises: OSError also for a full disk, which safetensors has a word of its own for.
+    """
+    try:
+        save_file(dict(tensors), str(path))
+    except SafetensorError as error:
+        number = errno.ENOSPC if "os error 28" in str(error) else errno.EIO
+        raise OSError(number, os.strerror(number) if number == errno.ENOSPC else str(error), str(called)) from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises: InputError for no regular file, and for one that is damaged or not of that format.
+    """
+    with reading(regular_file(path)), open(path, "rb") as file:
+        declared = int.from_bytes(file.read(8), "little")
+        if declared > MAX_HEADER:
+            raise InputError(f"'{path}': no safetensors file (a header of {declared:,} bytes)")
+        return load_file(str(path))
 
 
 def sha256(path: Path) -> str:

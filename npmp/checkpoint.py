@@ -8,21 +8,20 @@ newest pair that agrees.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
+from mocap_data.outside import read_json, reading, regular_file, require_memory
+from npmp.artifact import read_tensors, sha256, unlike, write_tensors
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, keep: int = 2) -> Path:
@@ -32,20 +31,20 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
       tensors: of any dtype; names must be unique. They may share memory.
       values: whatever JSON can hold.
 
-    Returns: the file of tensors. Raises: OSError when the folder cannot be written.
+    Returns: the file of tensors.
+
+    Raises: OSError when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
         half.unlink(missing_ok=True)
     path = folder / f"checkpoint_{step:010d}.safetensors"
     with atomic_path(path) as temporary:
-        try:
-            save_file(_alone(tensors), str(temporary))
-        except SafetensorError as error:  # its word for a full disk, too
-            raise OSError(f"{path}: {error}") from error
-        digest = _digest(Path(temporary))
+        write_tensors(_alone(tensors), temporary, called=path)
+        digest = sha256(temporary)
     with atomic_path(path.with_suffix(".json")) as temporary:
-        Path(temporary).write_text(json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n")
+        described = json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n"
+        temporary.write_text(described, encoding="utf-8")
     _sync(folder)  # the new names must be on the disk before the old ones go
     # By step, not by age; but never what was written just now, though leftovers of another run may be further on.
     kept = {path.stem, *(old.stem for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:])}
@@ -61,18 +60,30 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     Raises: InputError when there is none, or none that is undamaged.
     """
     damaged = []
-    for description in sorted(folder.glob("checkpoint_*.json"), key=_step, reverse=True):
-        path = description.with_suffix(".safetensors")
+    with reading(folder):
+        found = sorted(folder.glob("checkpoint_*.json"), key=_step, reverse=True)
+    for description in found:
         try:
-            content = json.loads(description.read_text())
-            if _digest(path) != content["sha256"]:
-                raise ValueError("its checksum differs")
-            return int(content["step"]), load_file(str(path)), content["values"]
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
-            damaged.append(f"{path.name} ({error})")
+            return _load(description)
+        except InputError as error:
+            damaged.append(str(error))
     if damaged:
         raise InputError(f"no usable checkpoint in '{folder}': {'; '.join(damaged)}")
     raise InputError(f"no checkpoint in '{folder}'")
+
+
+def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
+    content, path = read_json(description), description.with_suffix(".safetensors")
+    step, digest, values = (
+        content.get(key) if isinstance(content, dict) else None for key in ("step", "sha256", "values")
+    )
+    if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
+        raise InputError(f"{description.name} does not describe a checkpoint")
+    size = regular_file(path).stat().st_size
+    require_memory(size, f"the checkpoint {path.name}")
+    if sha256(path) != digest:
+        raise InputError(f"{path.name}: its checksum differs")
+    return step, read_tensors(path), values
 
 
 def _alone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -100,11 +111,6 @@ def _step(path: Path) -> int:
     return int(digits) if digits.isdigit() else -1
 
 
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of the tensors that hold infinite numbers or none at all."""
 
@@ -130,13 +136,44 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def fitting() -> Iterator[None]:
     """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
 
-    Raises: InputError in place of what torch and dicts raise.
+    Raises: InputError in place of whatever torch, dicts and numbers raise.
     """
     try:
         yield
-    except (RuntimeError, KeyError, ValueError) as error:
-        said = " ".join(str(error).splitlines()[:2])  # of torch's list of what does not fit the first
+    except InputError:
+        raise
+    except Exception as error:
+        said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])  # of torch's list the first
         raise InputError(f"the checkpoint is of another kind of run: {said}") from error
+
+
+def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()) -> None:
+    """Refuse tensors that are not those of the run that is to take them over, before it takes any.
+
+    Args:
+      expected: the run's own, as it would save them now.
+      free: beginnings of names that are not looked at: what grows with the run, or has checks of its own.
+
+    Raises: ValueError naming the first that lacks, is too many, or is of another shape or kind.
+    """
+
+    def judged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(free))}
+
+    if difference := unlike(judged(found), judged(expected)):
+        raise ValueError(difference)
+
+
+def indices(tensor: Tensor, below: int, what: str) -> Tensor:
+    """The tensor, where it holds whole numbers in [0, below).
+
+    Raises: ValueError where it does not.
+    """
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{what}: expected whole numbers, found {tensor.dtype}")
+    if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < below:
+        raise ValueError(f"{what}: {int(tensor.min())} to {int(tensor.max())} is not within 0 to {below - 1}")
+    return tensor
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -157,8 +194,9 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
-        index, name = key.split(".", 1)
-        if not index.isdecimal() or int(index) >= len(shapes) or value.shape not in (shapes[int(index)], ()):
+        index, _, name = key.partition(".")
+        known = index.isdecimal() and len(index) < 10 and int(index) < len(shapes) and not value.is_complex()
+        if not known or value.shape not in (shapes[int(index)], ()):
             raise ValueError(f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} parameters")
         state.setdefault(int(index), {})[name] = value.clone()
     content["state"] = state

@@ -6,7 +6,7 @@ run code. The networks' weights are stored as float32 or, at half the size, floa
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from npmp.envs.features import (
 from npmp.envs.reference import Reference
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
+from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
@@ -48,13 +49,21 @@ class SkillContract:
     torque_limit: list[float]  # [Nm]
     control_rate_hz: float
     physics_rate_hz: float
-    observation: list[list[Any]]  # [name, width] in order, before normalization
+    observation: list[tuple[str, int]]  # [name, width] in order, before normalization
     context_size: int  # the encoder's features before the previous latent
     context_horizon: int  # reference frames that the encoder looks ahead
     net: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     weights_dtype: str = "float32"  # of the networks' weights on disk
+
+    def __post_init__(self) -> None:
+        if not self.joint_names or self.context_size < 1 or any(width < 1 for _, width in self.observation):
+            raise ValueError("it needs joints, a context_size and an observation whose widths are all above zero")
+        if not 1 <= self.context_horizon <= 10_000:
+            raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
+        if self.weights_dtype not in STORED_AS:
+            raise ValueError(f"weights_dtype must be one of {', '.join(STORED_AS)}; got {self.weights_dtype!r:.40}")
 
     @staticmethod
     def for_robot(robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int) -> SkillContract:
@@ -69,7 +78,7 @@ class SkillContract:
             torque_limit=_floats(robot.torque_limit),
             control_rate_hz=float(robot.control_rate_hz),
             physics_rate_hz=float(robot.physics_rate_hz),
-            observation=[[name, width] for name, width in proprioception_layout(len(robot.joint_names))],
+            observation=list(proprioception_layout(len(robot.joint_names))),
             context_size=context_size,
             context_horizon=context_horizon,
             net=asdict(net),
@@ -90,12 +99,9 @@ class SkillModule(nn.Module):
     def __init__(self, contract: SkillContract):
         super().__init__()
         self.contract = contract
-        try:
-            self.net = NetConfig(**contract.net)
-            observations = sum(int(width) for _, width in contract.observation)
-            actions, context = len(contract.joint_names), int(contract.context_size)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"bad network sizes in the module's contract: {error}") from error
+        self.net = from_mapping(NetConfig, contract.net, at="net in the module's contract")
+        observations = sum(width for _, width in contract.observation)
+        actions, context = len(contract.joint_names), contract.context_size
         self.encoder = Encoder(context, self.net)
         self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
@@ -182,17 +188,7 @@ class SkillModule(nn.Module):
 
         Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
         """
-        folder = Path(folder)
-        known = {f.name for f in fields(SkillContract)}
-        content, tensors = artifact.read(
-            folder, "module", "skill module", SCHEMA, VERSION, known - {"versions", "training", "weights_dtype"}
-        )
-        module = SkillModule(SkillContract(**{k: v for k, v in content.items() if k in known}))
-        try:
-            module.load_state_dict(tensors)
-        except RuntimeError as error:
-            message = str(error).splitlines()[-1].strip()
-            raise InputError(f"'{folder / 'module.safetensors'}' does not fit its module.json: {message}") from error
+        module = artifact.load(Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule)
         return module.to(device).eval()
 
     def check_robot(self, robot: Robot) -> None:

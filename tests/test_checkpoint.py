@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from mocap_data.errors import InputError
-from npmp import checkpoint
+from npmp import artifact, checkpoint
 
 
 def content(step: int) -> dict[str, torch.Tensor]:
@@ -66,6 +67,52 @@ def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path: Path, damage: s
     assert step == 1 and values == {"v": 1} and torch.equal(tensors["a"], content(1)["a"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "7", "null", '"x"', "{}", '{"step": 2}', '{"step": "2", "sha256": 5, "values": {}}', "[" * 9000, "9" * 9000,
+     '{"step": -1, "sha256": "", "values": {}}', '{"step": 1, "sha256": "", "values": []}', "\x00"],
+)  # fmt: skip
+def test_a_description_of_another_shape_is_passed_over(tmp_path: Path, text: str) -> None:
+    newest = checkpoint.save(tmp_path, 2, content(2), {"v": 2})
+    newest.with_suffix(".json").write_text(text)
+    with pytest.raises(InputError, match="no usable checkpoint"):
+        checkpoint.load_latest(tmp_path)
+    checkpoint.save(tmp_path, 1, content(1), {"v": 1})
+    assert checkpoint.load_latest(tmp_path)[0] == 1
+
+
+def test_links_to_themselves_pipes_and_bloated_headers_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match="loop"):
+        checkpoint.load_latest(tmp_path / "loop")
+    path = checkpoint.save(tmp_path / "run", 1, content(1), {})
+    data = path.read_bytes()
+    path.write_bytes((1 << 40).to_bytes(8, "little") + data[8:])
+    with pytest.raises(InputError, match="header of 1,099,511,627,776 bytes"):
+        artifact.read_tensors(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="no regular file"):
+        checkpoint.load_latest(tmp_path / "run")
+    path.unlink()
+    path.symlink_to(path.name)
+    with pytest.raises(InputError, match="no usable checkpoint"):
+        checkpoint.load_latest(tmp_path / "run")
+
+
+def test_what_is_unlike_the_runs_own_is_named() -> None:
+    own = {"a": torch.zeros(2, 3), "b.x": torch.zeros(4, dtype=torch.long), "grows.x": torch.zeros(1)}
+    checkpoint.require_like(own | {"grows.x": torch.zeros(9)}, own, free=("grows.",))
+    for found, message in (
+        (own | {"a": torch.zeros(3, 2)}, r"'a' is \[3, 2\], expected \[2, 3\]"),
+        (own | {"b.x": torch.zeros(4)}, r"'b.x' is torch.float32, expected torch.int64"),
+        (own | {"c": torch.zeros(4)}, "there is no 'c'"),
+        ({"a": own["a"]}, "'b.x' is missing"),
+    ):
+        with pytest.raises(InputError, match=message), checkpoint.fitting():
+            checkpoint.require_like(found, own)
+
+
 def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no checkpoint in"):
         checkpoint.load_latest(tmp_path / "absent")
@@ -83,7 +130,7 @@ def test_a_failed_save_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(artifact, "save_file", full)
     with pytest.raises(OSError, match="no space"):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert sorted(p.name for p in tmp_path.iterdir()) == before
@@ -144,8 +191,8 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(OSError, match=r"checkpoint_0000000002\.safetensors: .*No space left"):
+    monkeypatch.setattr(artifact, "save_file", full)
+    with pytest.raises(OSError, match=r"No space left on device.*checkpoint_0000000002\.safetensors'$"):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())
 

@@ -130,8 +130,8 @@ def test_damaged_files_are_refused_in_one_line(folder: Path, tmp_path: Path) -> 
         ({"schema": "something else"}, "npmp-skill"),
         ({"version": 2}, "version 2.*reads version 1"),
         ({"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}}, "does not fit"),
-        ({"net": {"latent_dim": 0}}, "network sizes"),
-        ({"net": {"layers": 3}}, "network sizes"),
+        ({"net": {"latent_dim": 0}}, "latent_dim must be positive"),
+        ({"net": {"layers": 3}}, "no setting 'layers'"),
         ({"joint_names": ["a", "b"]}, "does not fit"),
     ],
 )
@@ -139,6 +139,48 @@ def test_a_contract_that_does_not_fit_is_refused(folder: Path, values: dict[str,
     change(folder, **values)
     with pytest.raises(InputError, match=message):
         SkillModule.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"net": {"latent_dim": 10**9}}, "is .*, expected .*10000000"),
+        ({"net": {"encoder_width": 10**15, "latent_dim": 10**15}}, r"module\.json"),
+        ({"net": {"latent_dim": 2.5}}, "latent_dim must be a whole number, got 2.5"),
+        ({"net": {"lstm_width": True}}, "lstm_width must be a whole number, got true"),
+        ({"net": {"alpha": float("nan")}}, "alpha must be a finite number, got nan"),
+        ({"net": {"alpha": "0.9"}}, "alpha must be a finite number"),
+        ({"net": []}, "net must be a mapping"),
+        ({"context_size": -3}, "context_size"),
+        ({"context_size": "40"}, "context_size must be a whole number"),
+        ({"context_size": 10**400}, "context_size must be a whole number"),
+        ({"context_horizon": 10**9}, "context_horizon"),
+        ({"joint_names": []}, "it needs joints"),
+        ({"joint_names": "abc"}, "joint_names must be a list"),
+        ({"joint_names": [None] * 12}, r"joint_names\[0\] must be text, got null"),
+        ({"observation": [["a", 10**12]]}, "does not fit"),
+        ({"observation": [["a", 33], ["b", 0]]}, "an observation whose widths are all above zero"),
+        ({"observation": [["a"]]}, r"observation\[0\] must be a list of 2"),
+        ({"observation": [7]}, r"observation\[0\] must be a list"),
+        ({"kp": [float("inf")] * 12}, r"kp\[0\] must be a finite number"),
+        ({"control_rate_hz": None}, "control_rate_hz must be a finite number"),
+        ({"weights_dtype": "int8"}, "weights_dtype"),
+        ({"training": {"clips": 5}}, r"training\.clips must be a list"),
+        ({"training": {"hold": ["x"]}}, r"training\.hold must be text"),
+        ({"version": [1]}, r"version \[1\]"),
+        ({"weights_sha256": 5}, "checksum"),
+    ],
+)
+def test_values_of_other_kinds_and_sizes_are_refused_before_anything_is_made(
+    folder: Path, values: dict[str, Any], message: str
+) -> None:
+    net = dataclasses.asdict(NET)
+    if isinstance(values.get("net"), dict):
+        values = {"net": net | values["net"]}
+    change(folder, **values)
+    with pytest.raises(InputError, match=message) as caught:
+        SkillModule.load(folder)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
 def test_a_lacking_entry_is_named_and_an_added_one_ignored(folder: Path) -> None:

@@ -92,6 +92,14 @@ class StartSampler:
         return {"failures": self._failures, "visits": self._visits}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from checkpointed counts."""
+        """Continue from checkpointed counts.
+
+        Raises: ValueError for counts of other segments, and for such as no run makes. KeyError: when one lacks.
+        """
+        for name, own in (("failures", self._failures), ("visits", self._visits)):
+            if state[name].shape != own.shape:
+                raise ValueError(f"the start sampler's {name} are {list(state[name].shape)}, not {list(own.shape)}")
+            if not bool((torch.isfinite(state[name]) & (state[name] >= 0)).all()):
+                raise ValueError(f"the start sampler's {name} are not all counts")
         self._failures.copy_(state["failures"])
         self._visits.copy_(state["visits"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mocap_data.errors import InputError
+from mocap_data.outside import read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -38,4 +39,4 @@ def card(module: str | Path) -> str:
     path = find(module) / "CARD.md"
     if not path.is_file():
         raise InputError(f"no card in '{path.parent}': CARD.md is missing; npmp modules add writes one")
-    return path.read_text(encoding="utf-8")
+    return read_text(path)

@@ -64,8 +64,8 @@ def write_card(content: CardContent) -> str:
 def _what(contract: Mapping[str, Any]) -> str:
     net, hold = contract["net"], contract["training"].get("hold", "zero_order").replace("_", "-")
     return (
-        f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']}, {net['latent_dim']} latent"
-        f" dimensions, {contract['control_rate_hz']:g} Hz joint targets, {hold} hold."
+        f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']},"
+        f" {net['latent_dim']} latent dimensions, {contract['control_rate_hz']:g} Hz joint targets, {hold} hold."
         f" Weights stored as {contract.get('weights_dtype', 'float32')}."
     )
 
@@ -123,8 +123,8 @@ def _scores(content: CardContent) -> str:
             drawn = evaluation["random_starts"]
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
-        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions; deviations"
-        f" are over the tracked steps: of the base the median over clips, of the joints the mean.\n\n{COLUMNS}{rows}"
+        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions;"
+        f" deviations are over the tracked steps: of the base the median over clips, of the joints the mean.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."

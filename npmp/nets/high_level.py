@@ -70,14 +70,14 @@ class HighLevelNet(nn.Module):
         """
         super().__init__()
         self.config = c = config or HighLevelConfig()
-        limits = torch.tensor([bound] * latent_dim if isinstance(bound, float) else bound, dtype=torch.float32)
         if not 0.0 < alpha < 1.0:
             raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-        if limits.shape != (latent_dim,) or not bool((limits > 0).all()):
-            raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits.tolist()}")
+        limits = [bound] * latent_dim if isinstance(bound, float) else list(bound)
+        if not limits or len(limits) != latent_dim or not all(limit > 0 for limit in limits):
+            raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits}")
         self.latent_dim = latent_dim
         self.bound: Tensor
-        self.register_buffer("bound", limits)
+        self.register_buffer("bound", torch.tensor(limits, dtype=torch.float32))
         self.norm = nn.Sequential(
             nn.Linear(observations + latent_dim, c.input_width), nn.LayerNorm(c.input_width), nn.Tanh()
         )

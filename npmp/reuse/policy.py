@@ -7,7 +7,7 @@ code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from mocap_data.outside import regular_file
 from npmp import artifact
 from npmp.envs.features import Normalizer
 from npmp.envs.task import Task
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
 from npmp.rl import unroll_lstm
+from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 
 SCHEMA = "npmp-policy"
@@ -35,13 +37,20 @@ class PolicyContract:
     module_sha256: str  # of the module.safetensors whose latents the policy commands; "" where it was never saved
     latent_dim: int
     alpha: float
-    observation: list[list[Any]]  # [name, width] in order, before normalization: the module's proprioception
+    observation: list[tuple[str, int]]  # [name, width] in order, before normalization: the module's proprioception
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for _, width in self.observation):
+            raise ValueError("the observation's widths must all be above zero")
+        pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
+        if not pairs or len(self.command_range) != len(self.command):
+            raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
 
 
 class PolicyInput(NamedTuple):
@@ -58,10 +67,9 @@ def module_sha256(folder: str | Path) -> str:
     Raises: InputError when the folder has none.
     """
     path = Path(folder) / "module.safetensors"
-    try:
-        return artifact.sha256(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing") from error
+    if not path.exists():
+        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing")
+    return artifact.sha256(regular_file(path))
 
 
 class HighLevelPolicy(nn.Module):
@@ -74,13 +82,14 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
+        sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
+        observations = sum(width for _, width in contract.observation)
         try:
-            observations = sum(int(width) for _, width in contract.observation)
             self.net = HighLevelNet(
                 observations + len(contract.command),
                 contract.latent_dim,
                 contract.alpha,
-                HighLevelConfig(**contract.net),
+                sizes,
                 bound=contract.latent_bound,
             )
         except (TypeError, ValueError) as error:
@@ -112,7 +121,7 @@ class HighLevelPolicy(nn.Module):
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
                 alpha=skill.alpha,
-                observation=[list(entry) for entry in skill.contract.observation],
+                observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
                 net=asdict(net),
@@ -181,17 +190,9 @@ class HighLevelPolicy(nn.Module):
         Raises: InputError when a file is missing, damaged, of another version, does not fit the contract, or belongs to
           another module.
         """
-        folder = Path(folder)
-        known = {f.name for f in fields(PolicyContract)}
-        content, tensors = artifact.read(folder, "policy", "policy", SCHEMA, VERSION, known - {"versions", "training"})
-        policy = HighLevelPolicy(PolicyContract(**{k: v for k, v in content.items() if k in known}))
+        policy = artifact.load(Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy)
         if module is not None:
             policy.check_module(module)
-        try:
-            policy.load_state_dict(tensors)
-        except RuntimeError as error:
-            message = str(error).splitlines()[-1].strip()
-            raise InputError(f"'{folder / 'policy.safetensors'}' does not fit its policy.json: {message}") from error
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:

@@ -310,7 +310,8 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     high = float(bottoms.max())
     low = {body: _lowest_shape(model, data, body) for body in robot.body_names}
     shapes = [low[body] for body in robot.foot_bodies]
-    detail = f"at home: points {1e3 * bottoms.min():.1f} to {1e3 * high:.1f} mm, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
+    points = f"points {1e3 * bottoms.min():.1f} to {1e3 * high:.1f} mm"
+    detail = f"at home: {points}, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
     others = {body: height for body, height in low.items() if body not in robot.foot_bodies}
     lowest = min(others, key=lambda body: others[body])
     if others[lowest] <= 0:

@@ -4,7 +4,7 @@ The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the tim
 with their gains and torque limits); robot.yaml holds the rest (position and speed limits, home pose, feet,
 markers, mirrors, control rate). No number stands in both. A folder with these two files is a robot:
 `load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml the MJCF may be anybody's, also one of
-MuJoCo Menagerie (`npmp.robots.foreign`, `npmp.robots.menagerie`).
+MuJoCo Menagerie (`npmp.robots.adapt`, `npmp.robots.menagerie`).
 
 Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root position 3 |
 root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame | root angular
@@ -23,12 +23,12 @@ from typing import Any
 
 import mujoco
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
+from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
-from npmp.robots.foreign import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
 
@@ -142,7 +142,7 @@ def find(robot: str | Path) -> Path:
         raise InputError(
             f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder"
         )
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
     return path
 
@@ -158,7 +158,7 @@ def load(robot: str | Path) -> Robot:
 
 def is_at_hand(robot: str | Path) -> bool:
     """Whether the robot's model can be read without a download. Raises InputError for no robot at all."""
-    content = _content(find(robot))
+    content = read_yaml(find(robot))
     return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
 
@@ -171,7 +171,7 @@ def _own_folders() -> list[Path]:
 
 
 _REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_FOREIGN = (
+_ADAPTED = (
     "physics_rate_hz",
     "solver",
     "imu",
@@ -179,26 +179,19 @@ _FOREIGN = (
 )  # only with `drives`: a model of one's own says these itself
 
 
-def _content(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-
-
 def _read(path: Path) -> Robot:
-    return build(_content(path), path)
+    return build(read_yaml(path), path)
 
 
 def build(content: Any, path: Path) -> Robot:
     """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises InputError."""
-    foreign = isinstance(content, dict) and "drives" in content
-    site = ("imu_site",) if not (foreign and "imu" in content) else ()
-    optional = ("source", "licence", "drives", *(_FOREIGN if foreign else ()))
+    adapted = isinstance(content, dict) and "drives" in content
+    site = ("imu_site",) if not (adapted and "imu" in content) else ()
+    optional = ("source", "licence", "drives", *(_ADAPTED if adapted else ()))
     top = fields(content, str(path), required=(*_REQUIRED, *site), optional=optional)
 
     mjcf = locate(text(top["mjcf"], f"{path}: mjcf"), path.parent)
-    adaptation = read_adaptation(top, mjcf, str(path)) if foreign else None
+    adaptation = read_adaptation(top, mjcf, str(path)) if adapted else None
     spec = read_spec(mjcf)
     if adaptation is not None:
         adapt(spec, adaptation, mjcf, visuals=False)

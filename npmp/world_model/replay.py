@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.checkpoint import indices, require_like
+
 
 class Window(NamedTuple):
     """Stretches of real experience, T steps of B robots."""
@@ -129,18 +131,28 @@ class Replay:
             "head": torch.tensor(self.head),
         }
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from checkpointed slots.
+    def load_state_dict(self, state: dict[str, Tensor], *, frames: int = 2**53) -> None:
+        """Continue from checkpointed slots; `frames` is the number of those that the reference has.
 
-        Raises: ValueError when they are of another shape.
+        Raises: ValueError when they are of another shape or kind, or would be written beyond the end; nothing is changed
+            then. KeyError: when a field lacks.
         """
         filled = len(state["frame"])
-        if filled > self.capacity or state["frame"].shape[1] != self.num_envs:
-            raise ValueError(
-                f"a replay of {tuple(state['frame'].shape)} does not fit ({self.capacity}, {self.num_envs})"
-            )
-        for name, values in self.floats.items():
-            values[:filled] = state[f"floats.{name}"]
-        self.frame[:filled], self.last_frame[:filled] = state["frame"], state["last_frame"]
-        self.first[:filled] = state["first"]
-        self.head, self.filled = int(state["head"]), filled
+        here = {
+            **{f"floats.{k}": v for k, v in self.floats.items()},
+            "frame": self.frame,
+            "last_frame": self.last_frame,
+        }
+        here |= {"first": self.first}
+        if filled > self.capacity:
+            raise ValueError(f"a replay of {filled} slots does not fit {self.capacity}")
+        require_like(state, {k: v[:filled] for k, v in here.items()}, free=("head",))
+        for name in ("frame", "last_frame"):
+            indices(state[name], frames, f"the replay's {name}")
+        # whoever stopped before the ring was full wrote its next slot after the last
+        head = int(indices(state["head"].reshape(()), self.capacity, "the replay's head"))
+        if filled < self.capacity and head != filled:
+            raise ValueError(f"the replay's head is {head}, after {filled} slots")
+        for name, values in here.items():
+            values[:filled] = state[name]
+        self.head, self.filled = head, filled

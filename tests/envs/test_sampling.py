@@ -82,6 +82,14 @@ def test_counts_survive_a_checkpoint(robot: Robot, motions: MotionSet) -> None:
     a.record(torch.arange(250), torch.arange(250) > 200)
     b.load_state_dict({k: v.clone() for k, v in a.state_dict().items()})
     assert torch.equal(draw(a), draw(b))
+    for wrong in (
+        torch.zeros(3),
+        torch.full_like(a.state_dict()["visits"], -1.0),
+        a.state_dict()["visits"] * torch.nan,
+    ):
+        with pytest.raises(ValueError, match="the start sampler's visits"):
+            b.load_state_dict(a.state_dict() | {"visits": wrong})
+    assert torch.equal(draw(a), draw(b))
 
 
 def weighted(motions: MotionSet, *weights: float) -> MotionSet:

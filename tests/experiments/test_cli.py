@@ -316,6 +316,11 @@ def test_show_the_configuration_instead_of_running(order: list[str], capsys: pyt
         (["seed=-1"], "seed=-1: 0 to 4294967295 is expected"),
         (["steps=1.5"], "a whole number is expected"),
         (["steps=null"], "a whole number is expected"),
+        (["steps=1e30"], "steps: a whole number of at most 9,007,199,254,740,992 is expected"),
+        (["algo.num_envs=-1e30"], "algo.num_envs: a whole number of at most 9,007,199,254,740,992 is expected"),
+        (["steps=" + "9" * 6000], "steps: a number of more than 400 digits"),
+        (["tempos=null"], "tempos=null: a list [a,b] is expected"),
+        (["algo.weights=null"], "a mapping {key: value} is expected"),
         (["device=gpu"], "no device 'gpu'; there are: cpu, cuda, cuda:N"),
         (["motions.h5"], "'motions.h5' is no setting; settings are key=value"),
         (["--steps", "3"], "no option '--steps'; settings are key=value"),
@@ -535,3 +540,39 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
     arguments = [f"source={recording}", "up=z", "scale=1.0", f"licence={text}", "report=null", f"out={out}"]
     assert cli.main(["retarget", *arguments]) == 0
     assert {motion.licence for motion in read_motions(out).motions} == {text}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: ${b}\nb: ${a}\n", "refers to other values"),
+        (
+            "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+            "100,000",
+        ),
+        ("[" * 10_000, "nested more than 64 levels deep"),
+        ("seed: " + "9" * 6000, "a number of 6,000 digits"),
+        ("a: 1\na: 2\n", "config.yaml"),
+        ("seed: abc\n", "config.yaml: seed=abc: a whole number is expected"),
+        ("evaluation: 5\n", "config.yaml: evaluation is of another kind"),
+        ("a: 1\n", "npmp imitate needs data="),
+        ("- 1\n", "not a configuration"),
+        ("x", "needs data="),
+    ],
+)
+def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    assert verb("imitate", Recorder())([f"resume={tmp_path}"]) == 2
+    assert message in error_line(capsys)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_names_and_terminals_that_are_not_utf_8(encoding: str, tmp_path: Path) -> None:
+    """Neither the table printer nor an error ends in a traceback."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for arguments in (["inspect", b"\xff\xfeo\xcc\x88.h5"], ["modules", "list"], ["robots", "list"]):
+        command = [sys.executable, "-m", "experiments.cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+        assert b"Traceback" not in done.stderr and done.returncode == (2 if arguments[0] == "inspect" else 0)

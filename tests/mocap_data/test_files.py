@@ -3,9 +3,11 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, new_hdf5
 
 
 def test_writes_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -35,3 +37,27 @@ def test_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError), atomic_path(tmp_path / "file" / "x"):
         raise AssertionError("not reached")
+
+
+def test_hdf5_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with new_hdf5(tmp_path / "a.h5", track_order=True) as file:
+        file["x"] = np.arange(5)
+    before = (tmp_path / "a.h5").read_bytes()
+    with pytest.raises(RuntimeError), new_hdf5(tmp_path / "a.h5") as file:
+        raise RuntimeError("half")
+    assert (tmp_path / "a.h5").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert list(file["x"]) == [0, 1, 2, 3, 4]
+
+
+def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/dev/full stands for the disk: every write to it fails as one to a full disk does."""
+
+    def full(_: Path, content: bytes) -> None:
+        with open("/dev/full", "wb", buffering=0) as device:
+            device.write(content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as caught, new_hdf5(tmp_path / "a.h5") as file:
+        file["x"] = np.arange(5)
+    assert caught.value.filename == str(tmp_path / "a.h5") and not list(tmp_path.iterdir())

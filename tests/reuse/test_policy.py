@@ -81,5 +81,5 @@ def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lacks alpha"):
         HighLevelPolicy.load(tmp_path)
     description.write_text("{")
-    with pytest.raises(InputError, match="not valid JSON"):
+    with pytest.raises(InputError, match="no valid JSON"):
         HighLevelPolicy.load(tmp_path)

@@ -282,7 +282,7 @@ def test_garbled_and_missing_files(tmp_path: Path) -> None:
     assert "not a YAML file" in message(tmp_path, robot="name: [")
     assert "expected a mapping" in message(tmp_path, robot="- 1")
     (tmp_path / "robot.yaml").write_bytes(b"\xff\xfe\x00garbage")
-    with pytest.raises(InputError, match="not a YAML file"):
+    with pytest.raises(InputError, match="not UTF-8"):
         robots.load(tmp_path)
     with pytest.raises(InputError, match="no robot file"):
         robots.load(tmp_path / "other.yaml")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mocap_data.errors import InputError
+from npmp import checkpoint
 from npmp.world_model.replay import Replay
 
 ENVS = 3
@@ -100,7 +102,7 @@ def test_a_replay_of_another_shape_is_refused() -> None:
     state = filled(20, 20).state_dict()
     with pytest.raises(ValueError, match="does not fit"):
         Replay(10, ENVS, SIZES).load_state_dict(state)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="expected"):
         Replay(20, ENVS + 1, SIZES).load_state_dict(state)
 
 
@@ -127,3 +129,31 @@ def test_starts_of_robots_that_have_reference_left() -> None:
             frame, frame, torch.zeros(ENVS, dtype=torch.bool), **{k: torch.zeros(ENVS, v) for k, v in SIZES.items()}
         )
     assert len(replay.starts(5, torch.Generator(), tracking=True).frame) == 5  # nobody tracks: any moment
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("head", torch.tensor(99)),
+        ("head", torch.tensor(-1)),
+        ("head", torch.tensor(3)),
+        ("head", torch.tensor([1, 2])),
+        ("head", torch.tensor(0.5)),
+        ("frame", torch.full((12, ENVS), 10**6)),
+        ("last_frame", torch.full((12, ENVS), -1)),
+        ("frame", torch.zeros(12, ENVS)),
+        ("first", torch.zeros(12, ENVS)),
+        ("floats.state", torch.zeros(12, ENVS, 2, dtype=torch.long)),
+        ("floats.state", torch.zeros(12)),
+        ("floats.odd", torch.zeros(12)),
+    ],
+)
+def test_slots_that_no_run_wrote_are_refused_and_change_nothing(name: str, value: torch.Tensor) -> None:
+    state = filled(20, 12).state_dict()
+    replay = Replay(20, ENVS, SIZES)
+    with checkpoint.fitting():
+        replay.load_state_dict(state, frames=100_000)
+    other = Replay(20, ENVS, SIZES)
+    with pytest.raises(InputError, match="the checkpoint is of another kind of run"), checkpoint.fitting():
+        other.load_state_dict(state | {name: value}, frames=100_000)
+    assert other.filled == 0 and bool((other.floats["state"] == 0).all())

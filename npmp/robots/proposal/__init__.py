@@ -19,8 +19,8 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
+from npmp.robots.adapt import Drive, at_zero, compile_spec, own_drives, read_spec, refuse_unfit, strip
 from npmp.robots.fields import FloatArray
-from npmp.robots.foreign import Drive, at_zero, compile_spec, own_drives, read_spec, refuse_unfit, strip
 from npmp.robots.proposal.draft import Draft, Finding, posed
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough

@@ -31,6 +31,7 @@ import mujoco
 import numpy as np
 
 from mocap_data.errors import InputError
+from npmp.robots.declared import refuse_excess
 from npmp.robots.fields import (
     FloatArray,
     fields,
@@ -116,20 +117,24 @@ class Adaptation:
 
 
 def read_spec(mjcf: Path) -> mujoco.MjSpec:
-    """The file's spec as it stands. Raises InputError for one that is missing or no MJCF."""
-    if not mjcf.is_file():
+    """The file's spec as it stands.
+
+    Raises: InputError for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
+    """
+    if not mjcf.exists():
         raise InputError(f"no MJCF file '{mjcf}'")
+    refuse_excess(mjcf)
     try:
         return mujoco.MjSpec.from_file(str(mjcf))
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         raise InputError(f"{mjcf}: not a valid MJCF: {' '.join(str(error).split())}") from error
 
 
 def compile_spec(spec: mujoco.MjSpec, mjcf: Path) -> mujoco.MjModel:
-    """Raises InputError for one that does not compile."""
+    """The model. Raises InputError for one that does not compile."""
     try:
         return spec.compile()
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         raise InputError(f"{mjcf}: does not compile: {' '.join(str(error).split())}") from error
 
 

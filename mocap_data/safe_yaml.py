@@ -1,0 +1,91 @@
+"""YAML that came from outside: bounded before anything of it is built.
+
+A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few thousand levels ends
+the interpreter. The parser's events are counted first, aliases as often as they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mocap_data.errors import InputError
+from mocap_data.outside import MAX_NESTING, read_text
+
+MAX_YAML_BYTES = 1 << 20  # a robot.yaml has 5 KB
+MAX_NODES = 100_000
+MAX_NUMBER = 400  # characters: beyond them no number is one of ours, and turning it into one takes long
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is ten times as fast
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file. Raises: InputError as `outside.read_text` and `parse_yaml`."""
+    return parse_yaml(read_text(path, at_most=MAX_YAML_BYTES), str(path))
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """YAML from a text that came from outside; `name` says from where.
+
+    Raises: InputError for what is not YAML, and as `check_yaml`.
+    """
+    check_yaml(text, name)
+    # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd keys and tags
+    with _parsing(name, ValueError, TypeError, AttributeError, OverflowError, LookupError):
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it derives from SafeLoader
+
+
+@contextmanager
+def _parsing(name: str, *others: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except (yaml.YAMLError, *others) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{name}: not a YAML file: {said:.200}") from error
+
+
+def check_yaml(text: str, name: str) -> None:
+    """Count a text's nodes and levels, aliases replaced by what they stand for; nothing is built.
+
+    Raises: InputError for what is not YAML, nested too deep, larger than anything of ours, or refers to itself.
+    """
+    with _parsing(name):
+        _count(text, name)
+
+
+def _count(text: str, name: str) -> None:
+    anchors: dict[str, tuple[int, int]] = {}  # nodes and levels of each
+    open_nodes: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, nodes so far, levels below
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.ScalarEvent):
+            if len(event.value) > MAX_NUMBER and re.fullmatch(r"[-+0-9_:.eExXa-fA-F]+", event.value):
+                raise InputError(f"{name}: a number of {len(event.value):,} digits")
+            found = (event.anchor, 1, 0)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:  # of a node that is still open: it would hold itself
+                raise InputError(f"{name}: the alias *{event.anchor} stands for nothing before it")
+            found = (None, *anchors[event.anchor])
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, 1, 0))
+            if len(open_nodes) > MAX_NESTING:
+                raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
+            continue
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, nodes, levels = open_nodes.pop()
+            found = (anchor, nodes, levels + 1)
+        else:
+            continue
+        if found[0] is not None:
+            anchors[found[0]] = found[1:]
+        anchor, nodes, levels = open_nodes.pop()
+        open_nodes.append((anchor, nodes + found[1], max(levels, found[2])))
+        if nodes + found[1] > MAX_NODES:
+            raise InputError(f"{name}: more than {MAX_NODES:,} values, aliases replaced")
+        if len(open_nodes) + open_nodes[-1][2] > MAX_NESTING + 1:
+            raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")

@@ -1,0 +1,88 @@
+"""Models that declare more than a robot needs, and files that are none, are refused before MuJoCo sees them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.robots import declared
+from npmp.robots.adapt import read_spec
+
+
+def model(folder: Path, *, inside: str = "", beside: str = "", name: str = "m.xml") -> Path:
+    path = folder / name
+    body = f'<body name="b"><freejoint/><geom size="1"/>{inside}</body>'
+    path.write_text(f"<mujoco><worldbody>{body}</worldbody>{beside}</mujoco>")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("inside", "beside", "message"),
+    [
+        ('<composite type="cable" count="1000 1 1"/>', "", "composite of count 1,000; at most 256"),
+        ('<flexcomp name="f" type="grid" count="1e3 1e3 1e3"/>', "", "flexcomp of count 1,000,000,000"),
+        ('<replicate count="5000"><site/><site/></replicate>', "", "more than 10,000 elements"),
+        ('<replicate count="101">' * 3 + "<site/>" + "</replicate>" * 3, "", "more than 10,000 elements"),
+        ("<site/>" * 10_001, "", "more than 10,000 elements"),
+        ("<body>" * 300 + "</body>" * 300, "", "200 deep"),
+        ("", '<asset><hfield name="h" nrow="99999" ncol="99999"/></asset>', "hfield of nrow x ncol 9,999,800,001"),
+        ("", '<asset><texture builtin="flat" width="99999" height="99999"/></asset>', "texture of width x height"),
+        ("", '<size memory="100G"/>', "size of memory 107,374,182,400"),
+        ("", '<size nuserdata="1000000000"/>', "size of nuserdata"),
+        ("", '<sensor><user dim="1000000000"/></sensor>', "user of dim"),
+        ("", '<include file="m.xml"/>', r"m\.xml: includes itself"),
+        ("", '<asset><mesh name="a" file="pipe"/></asset>', "pipe is no regular file"),
+        ("", '<compiler meshdir="/dev"/><asset><mesh name="a" file="zero"/></asset>', "/dev/zero is no regular file"),
+        ("", '<include file="pipe"/>', "pipe is no regular file"),
+        ("", '<asset><texture name="t" type="2d" file="wide.png"/></asset>', "a picture of 100,000 x 100,000"),
+        ("", "<asset>", "not a valid MJCF: mismatched tag"),
+    ],
+)
+def test_excess_is_refused_unread(tmp_path: Path, inside: str, beside: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "wide.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 100_000, 100_000))
+    with pytest.raises(InputError, match=message):
+        read_spec(model(tmp_path, inside=inside, beside=beside))
+
+
+def test_entities_and_models_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    path = model(tmp_path)
+    path.write_text('<!DOCTYPE m [<!ENTITY a "aaaa">]>' + path.read_text())
+    with pytest.raises(InputError, match="declares the entity 'a'"):
+        read_spec(path)
+    path.write_bytes(b'<mujoco model="\xf2"/>')
+    with pytest.raises(InputError, match="mujoco's model is not UTF-8"):
+        read_spec(path)
+    os.mkfifo(tmp_path / "pipe.xml")
+    for other in (tmp_path / "pipe.xml", tmp_path):
+        with pytest.raises(InputError, match=r"no regular file|is a folder"):
+            read_spec(other)
+    with pytest.raises(InputError, match="no MJCF file"):
+        read_spec(tmp_path / "gone.xml")
+
+
+def test_files_that_multiply_are_refused(tmp_path: Path) -> None:
+    """Models that attach models, and includes in a circle."""
+    model(tmp_path, inside="<site/>" * 50, name="0.xml")
+    for i in range(1, 4):
+        attach = '<frame><attach model="n" body="b" prefix="p"/></frame>' * 30
+        model(tmp_path, inside=attach, beside=f'<asset><model name="n" file="{i - 1}.xml"/></asset>', name=f"{i}.xml")
+    with pytest.raises(InputError, match="more than 10,000 elements"):
+        declared.refuse_excess(tmp_path / "3.xml")
+    for here, there in (("a", "b"), ("b", "a")):
+        model(tmp_path, beside=f'<include file="{there}.xml"/>', name=f"{here}.xml")
+    with pytest.raises(InputError, match="includes itself"):
+        declared.refuse_excess(tmp_path / "a.xml")
+
+
+def test_what_a_robot_needs_passes(tmp_path: Path) -> None:
+    for name in robots.names():
+        if robots.is_at_hand(name):
+            declared.refuse_excess(robots.load(name).mjcf)
+    inside = '<replicate count="4" offset="1 0 0"><site/></replicate><composite prefix="c" type="cable" count="9 1 1"/>'
+    declared.refuse_excess(model(tmp_path, inside=inside, beside='<size nuser_body="3" memory="10M"/>'))

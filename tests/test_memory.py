@@ -1,0 +1,55 @@
+"""Estimates of memory: near what was measured, and one line with the key's name where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mocap_data.errors import InputError
+from npmp import memory
+from npmp.robots import Robot
+from npmp.world_model.replay import Replay
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> float:
+    """The bytes that an estimate asks for."""
+    found: list[float] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "require_memory", lambda num_bytes, _: found.append(num_bytes))
+        estimate()
+    return found[0]
+
+
+def test_robots_and_batches_are_near_what_was_measured(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = robot.model(visuals=False)
+    each = asked(monkeypatch, lambda: memory.require_robots(model, 1, substeps=8))
+    assert 5e3 < each < 12e3
+    row = asked(monkeypatch, lambda: memory.require_batch(1, 8, (256, 256, 256), 57))
+    assert abs(row / 60.5e3 - 1) < 0.05
+
+
+def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"state": 57, "setpoint": 12, "hidden": 8}
+    replay = Replay(11, 7, sizes)
+    tensors = [*replay.floats.values(), replay.frame, replay.last_frame, replay.first]
+    taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    assert asked(monkeypatch, lambda: memory.require_replay(11, 7, sizes)) == taken
+
+
+def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
+    model = robot.model(visuals=False)
+    for key, estimate in (
+        ("algo.num_envs=1000000000", lambda: memory.require_robots(model, 10**9, substeps=8)),
+        (
+            "evaluation.starts=1000000000",
+            lambda: memory.require_robots(model, 10**9, substeps=8, key="evaluation.starts"),
+        ),
+        ("algo.num_envs=10000000", lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128})),
+        ("algo.model_batch=10000000", lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57)),
+        ("task.future_frames", lambda: memory.require_context(10**5, 57 * 10**6, 256)),
+    ):
+        with pytest.raises(InputError, match=f"^{key}.* needs about .* GiB of memory"):
+            estimate()
+    memory.require_robots(model, 1024, substeps=8)
+    memory.require_batch(512, 8, (256, 256, 256), 57)
