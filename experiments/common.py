@@ -90,7 +90,7 @@ class Run:
     begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         """`out` of a verb that always has one. Raises InputError where it has none."""
         if self.out is None:
             raise InputError(f"npmp {self.verb} needs out=...")

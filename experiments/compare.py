@@ -46,12 +46,12 @@ def run(config: DictConfig, run: Run) -> int:
     table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
     show(groups, table, str(config.score))
     run.begin()
-    write_csv(run.place / "comparison.csv", groups, table)
-    write_json(run.place / "comparison.json", groups, table, config, budgets)
+    write_csv(run.folder / "comparison.csv", groups, table)
+    write_json(run.folder / "comparison.json", groups, table, config, budgets)
     title = str(config.title or config.score).replace("_", " ")
-    plot(run.place / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
-    page(run.place / "comparison.html", groups, table, title=title)
-    console().print(f"plot, page and tables: {run.place}", highlight=False, soft_wrap=True)
+    plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
+    page(run.folder / "comparison.html", groups, table, title=title)
+    console().print(f"plot, page and tables: {run.folder}", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -72,7 +72,7 @@ def chosen_robot(name: str) -> str:
 def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
     """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command
     would."""
-    place = quoted(str(run.place / verb_name))
+    place = quoted(str(run.folder / verb_name))
     threads = [f"threads={run.threads}", f"torch_threads={torch.get_num_threads()}"]
     return compose(verb_name, [*overrides, f"seed={run.seed}", *threads, f"out={place}"])
 
@@ -82,7 +82,7 @@ def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run
 
     A stage that an earlier demo began with the same configuration goes on; any other leftover is cleared away.
     """
-    out = run.place / verb_name
+    out = run.folder / verb_name
     begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
     if not begun or stored_config(out) != (verb_name, config):
         begun = False
@@ -112,7 +112,7 @@ def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: 
     own."""
     found = {}
     for name, skill in shipped_modules(robot):
-        out = run.place / "shipped" / name
+        out = run.folder / "shipped" / name
         out.mkdir(parents=True, exist_ok=True)
         found[name] = {"module": name, "data": "motions.h5"} | evaluate.evaluate(
             skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
@@ -147,7 +147,7 @@ def beside_each_other(
 def motions_of(robot: Robot, run: Run) -> MotionSet:
     """The generated gaits, retargeted."""
     motions = retarget_many(demo_clips(), robot)
-    write_motions(run.place / "motions.h5", motions)
+    write_motions(run.folder / "motions.h5", motions)
     return motions
 
 
@@ -155,7 +155,7 @@ def run(config: DictConfig, run: Run) -> int:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
     at_least(config, starts=1)
     one_of(config, "video", "auto", "none")
-    out, stages, robot = run.place, Stages(), robots.load(config.robot.name)
+    out, stages, robot = run.folder, Stages(), robots.load(config.robot.name)
     # All settings first, so that a mistake in them shows before any work.
     tiny = ["debug=tiny"] if config.debug_stages else []
     data, module = f"data={quoted(str(out / 'motions.h5'))}", out / "imitate" / "module"

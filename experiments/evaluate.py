@@ -258,7 +258,7 @@ def run(config: DictConfig, run: Run) -> int:
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
     result |= {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
-    result |= evaluate(skill, robot, motions, run.place, like=like, starts=config.starts, seed=run.seed, **place)
+    result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
     result["randomization"] = config.randomization.name
     warn_of_seen(result, config.split, len(motions.motions))
     walking = None
@@ -266,11 +266,11 @@ def run(config: DictConfig, run: Run) -> int:
         result["walking"], walking = evaluate_policy(
             policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, **place
         )
-    with atomic_path(run.place / "evaluation.json") as path:
+    with atomic_path(run.folder / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
     write_page(config, run, skill, motions, result, walking, module.parent / "metrics.csv")
     print_table(result)
-    print_summary(result, run.place, policy)
+    print_summary(result, run.folder, policy)
     return 0
 
 
@@ -296,14 +296,14 @@ def write_page(
     """OUT/report.html. metrics: the learning curve of the module, where it is there."""
     seen = result["seen_in_training"]
     report.build(
-        run.place / "report.html",
+        run.folder / "report.html",
         report.ReportData(
             title=f"Imitation by {skill.robot}",
             subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
             + (f"; {seen} of recordings that the module was trained on" if seen else ""),
             retarget=report.retarget_rows(motions.motions),
             evaluation=result,
-            rollouts=run.place / "rollouts.h5",
+            rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
             walking=walking,
             provenance={

@@ -47,15 +47,15 @@ def run(config: DictConfig, run: Run) -> int:
     clips: list[dict[str, Any]] = []
     for name in names:  # one clip at a time: a dataset may be larger than memory
         motion = at_rate(read_motions(data, clips=[name]).motions[0], config.rate_hz, robot)
-        path = run.place / f"{name}{suffix}"
+        path = run.folder / f"{name}{suffix}"
         write(path, motion, first, robot)
         clips.append(about(motion, path))
         table.add_row(name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name)
-    with atomic_path(run.place / MANIFEST) as temporary:
+    with atomic_path(run.folder / MANIFEST) as temporary:
         temporary.write_text(json.dumps(manifest(kind, data, first, clips), indent=2) + "\n", encoding="utf-8")
     out = console()
     out.print(table)
-    out.print(f"{len(names)} clips and {MANIFEST} in {run.place}", highlight=False, soft_wrap=True)
+    out.print(f"{len(names)} clips and {MANIFEST} in {run.folder}", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -58,7 +58,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     return {
         "motions": motions,
         "robot": robot,
-        "out": run.place,
+        "out": run.folder,
         "settings": settings,
         "trained_on": with_tempos(motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES),
         "about": {
@@ -77,7 +77,7 @@ def run(config: DictConfig, run: Run) -> int:
     console().print(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
         f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment steps "
-        f"({summary['minutes_here']} minutes here): {run.place / 'module'}",
+        f"({summary['minutes_here']} minutes here): {run.folder / 'module'}",
         highlight=False,
         soft_wrap=True,
     )

@@ -66,8 +66,8 @@ def run(config: DictConfig, run: Run) -> int:
     joint_options(config)
     synthetic = str(config.source) == SYNTHETIC
     files = [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)]
-    check_out(run.place, files)
-    page = report_place(config.report, run.place)
+    check_out(run.folder, files)
+    page = report_place(config.report, run.folder)
     robot = robots.load(config.robot.name)
     gathered = gather(config, robot)
     if config.method == "points" and config.scale is None:
@@ -86,7 +86,7 @@ def run(config: DictConfig, run: Run) -> int:
         cleaned.motions, provenance=provenance_of(cleaned, config, origins, options, failures)
     )
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
-    write_motions(run.place, motion_set)
+    write_motions(run.folder, motion_set)
     show(terminal, cleaned, doubtful, config.clean)
     frames = sum(clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin

@@ -58,7 +58,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     return {
         "module": module,
         "make_task": lambda: kind(robot, task, motions),
-        "out": run.place,
+        "out": run.folder,
         "settings": settings,
         "seed": run.seed,
         "resume": run.resume,
@@ -74,7 +74,7 @@ def run(config: DictConfig, run: Run) -> int:
     console().print(
         f"{figure}: {error['random_latents']:.3f} with random latents, {error['after']:.3f} after"
         f" {summary['env_steps']:,} environment steps ({summary['minutes_here']} minutes here):"
-        f" {run.place / 'policy'}",
+        f" {run.folder / 'policy'}",
         highlight=False,
         soft_wrap=True,
     )

@@ -133,7 +133,7 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def fitting() -> Iterator[None]:
+def restoring() -> Iterator[None]:
     """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
 
     Raises: InputError in place of whatever torch, dicts and numbers raise.

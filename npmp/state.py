@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from npmp.checkpoint import fitting, load_optimizer_tensors, optimizer_tensors, prefixed, under
+from npmp.checkpoint import load_optimizer_tensors, optimizer_tensors, prefixed, restoring, under
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
     Raises:
       InputError: for an entry that is absent, or of another shape or kind than its part's.
     """
-    with fitting():
+    with restoring():
         _check(parts, tensors, "")
         for name, part in parts.items():
             _take(name, part, tensors)

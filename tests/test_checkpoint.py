@@ -109,7 +109,7 @@ def test_what_is_unlike_the_runs_own_is_named() -> None:
         (own | {"c": torch.zeros(4)}, "there is no 'c'"),
         ({"a": own["a"]}, "'b.x' is missing"),
     ):
-        with pytest.raises(InputError, match=message), checkpoint.fitting():
+        with pytest.raises(InputError, match=message), checkpoint.restoring():
             checkpoint.require_like(found, own)
 
 

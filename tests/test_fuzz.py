@@ -155,7 +155,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
     def load() -> None:
         _, tensors, _ = checkpoint.load_latest(tmp_path)
-        with checkpoint.fitting():
+        with checkpoint.restoring():
             checkpoint.require_like(tensors, own(), free=("optimizer.",))
             model.load_state_dict(checkpoint.under("model", tensors))
             checkpoint.load_optimizer_tensors(optimizer, checkpoint.under("optimizer", tensors))

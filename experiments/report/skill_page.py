@@ -13,7 +13,7 @@ from experiments.report.figures import Line
 from experiments.report.page import provenance_section, replay_section
 from experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
 from experiments.report.replay import ReplayClip
-from npmp.reading import Wandering
+from npmp.analysis import Wandering
 from npmp.robots import Robot
 
 CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}

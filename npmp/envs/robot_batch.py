@@ -20,6 +20,7 @@ from npmp import geometry
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
 from npmp.envs.task import Start
+from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
@@ -73,6 +74,7 @@ class RobotBatch:
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
+        require_robots(model, num_envs, substeps=robot.substeps)
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.sim: Simulator = make_simulator(
             sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads

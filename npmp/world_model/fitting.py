@@ -15,12 +15,10 @@ from npmp.world_model.losses import ModelWeights, model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay
 
-course = linear  # its former name
-
 
 @dataclass(frozen=True)
 class ModelFitConfig:
-    """How the world model is fitted; pairs are (start, end) of a linear course over the run. Raises ValueError out of
+    """How the world model is fitted; pairs are (start, end) of a linear schedule over the run. Raises ValueError out of
     range."""
 
     model_hidden: tuple[int, ...] = (256, 256, 256)

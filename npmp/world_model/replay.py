@@ -44,9 +44,18 @@ class Replay:
     the step is the next slot's. The successor of an episode's last step is not kept: that transition is masked.
     """
 
-    def __init__(self, capacity: int, num_envs: int, sizes: dict[str, int], device: torch.device | str = "cpu"):
-        """sizes: widths of the float fields of `Start`; 0 where one is not named. device: where all of it is kept."""
-        self.capacity = capacity
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        sizes: dict[str, int],
+        device: torch.device | str = "cpu",
+        *,
+        frames: int = 2**53,
+    ):
+        """sizes: widths of the float fields of `Start`; 0 where one is not named. device: where all of it is kept.
+        frames: of the reference, to hold restored slots against."""
+        self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
         self.device = device
         self.floats = {name: torch.zeros(capacity, num_envs, sizes.get(name, 0), device=device) for name in FLOATS}
@@ -131,8 +140,8 @@ class Replay:
             "head": torch.tensor(self.head),
         }
 
-    def load_state_dict(self, state: dict[str, Tensor], *, frames: int = 2**53) -> None:
-        """Continue from checkpointed slots; `frames` is the number of those that the reference has.
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from checkpointed slots.
 
         Raises: ValueError when they are of another shape or kind, or would be written beyond the end; nothing is changed
             then. KeyError: when a field lacks.
@@ -148,7 +157,7 @@ class Replay:
             raise ValueError(f"a replay of {filled} slots does not fit {self.capacity}")
         require_like(state, {k: v[:filled] for k, v in here.items()}, free=("head",))
         for name in ("frame", "last_frame"):
-            indices(state[name], frames, f"the replay's {name}")
+            indices(state[name], self.frames, f"the replay's {name}")
         # whoever stopped before the ring was full wrote its next slot after the last
         head = int(indices(state["head"].reshape(()), self.capacity, "the replay's head"))
         if filled < self.capacity and head != filled:

@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from npmp import ranges
 from npmp.actors import skill_memory
 from npmp.envs.sensing import Sensing, SensorConfig
+from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
 from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, pack, unpack
 from npmp.tasks.imitation import ImitationEnv
+from npmp.training.schedules import linear
 from npmp.world_model.collection import Explorer, TrackedMeans
-from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
+from npmp.world_model.fitting import ModelFit, ModelFitConfig
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
@@ -124,21 +126,22 @@ class WorldModelTrainer:
         )  # fmt: skip
         self.policy_optimizers = policy_optimizers(self.skill, config)
         n, lstm = env.num_envs, net.lstm_width
-        self.replay = Replay(
-            config.replay_steps,
-            n,
-            {
-                "state": env.state.pack().shape[-1],
-                "setpoint": env.num_actions,
-                "z": net.latent_dim,
-                "hidden": lstm,
-                "cell": lstm,
-                "physics": self.physics_size,
-                "joint_offset": 0 if env.robots.joint_offset is None else env.num_actions,
-                "history": env.robots.sensing.reach * env.robots.sensing.width,
-            },
-            env.device,
+        sizes = {
+            "state": env.state.pack().shape[-1],
+            "setpoint": env.num_actions,
+            "z": net.latent_dim,
+            "hidden": lstm,
+            "cell": lstm,
+            "physics": self.physics_size,
+            "joint_offset": 0 if env.robots.joint_offset is None else env.num_actions,
+            "history": env.robots.sensing.reach * env.robots.sensing.width,
+        }
+        require_replay(config.replay_steps, n, sizes)
+        require_batch(config.model_batch, config.window, config.model_hidden, sizes["state"])
+        require_batch(
+            config.policy_batch, max(config.horizon), config.model_hidden, sizes["state"], key="algo.policy_batch"
         )
+        self.replay = Replay(config.replay_steps, n, sizes, env.device, frames=self.reference.num_frames)
         first = torch.ones(n, dtype=torch.bool, device=env.device)
         self.carried = Carried(skill_memory(self.skill, n), first)
         self.iteration_count = 0
@@ -198,9 +201,9 @@ class WorldModelTrainer:
         c = self.config
         for optimizer in self.policy_optimizers.values():
             for group in optimizer.param_groups:
-                group["lr"] = course(c.policy_lr, progress)
-        beta = course(c.beta, progress / c.beta_ramp)
-        noise, horizon = course(c.action_noise, progress), round(course(c.horizon, progress))
+                group["lr"] = linear(c.policy_lr, progress)
+        beta = linear(c.beta, progress / c.beta_ramp)
+        noise, horizon = linear(c.action_noise, progress), round(linear(c.horizon, progress))
         self.skipped = 0
         if c.overlap:
             self.freeze_model()

@@ -11,7 +11,8 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.state import RobotState, differentiate, integrate
 from npmp.robots import Robot
-from npmp.world_model.fitting import ModelFit, ModelFitConfig, course
+from npmp.training.schedules import linear
+from npmp.world_model.fitting import ModelFit, ModelFitConfig
 from npmp.world_model.losses import model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Replay, Window
@@ -144,9 +145,9 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     fit.take_scales(replay, g)
     losses = [fit(replay, i / 8, g)["model_loss"] for i in range(8)]
     assert losses[-1] < 0.6 * losses[0]
-    assert fit.optimizer.param_groups[0]["lr"] == course((3e-3, 1e-3), 7 / 8)
+    assert fit.optimizer.param_groups[0]["lr"] == linear((3e-3, 1e-3), 7 / 8)
 
 
-def test_course_is_linear_and_stays_within_its_ends() -> None:
-    found: list[Any] = [course((2.0, 4.0), p) for p in (-1.0, 0.0, 0.25, 1.0, 3.0)]
+def test_the_schedule_is_linear_and_stays_within_its_ends() -> None:
+    found: list[Any] = [linear((2.0, 4.0), p) for p in (-1.0, 0.0, 0.25, 1.0, 3.0)]
     assert found == [2.0, 2.0, 2.5, 4.0, 4.0]

@@ -151,9 +151,9 @@ def test_starts_of_robots_that_have_reference_left() -> None:
 def test_slots_that_no_run_wrote_are_refused_and_change_nothing(name: str, value: torch.Tensor) -> None:
     state = filled(20, 12).state_dict()
     replay = Replay(20, ENVS, SIZES)
-    with checkpoint.fitting():
-        replay.load_state_dict(state, frames=100_000)
-    other = Replay(20, ENVS, SIZES)
-    with pytest.raises(InputError, match="the checkpoint is of another kind of run"), checkpoint.fitting():
-        other.load_state_dict(state | {name: value}, frames=100_000)
+    with checkpoint.restoring():
+        replay.load_state_dict(state)
+    other = Replay(20, ENVS, SIZES, frames=100_000)
+    with pytest.raises(InputError, match="the checkpoint is of another kind of run"), checkpoint.restoring():
+        other.load_state_dict(state | {name: value})
     assert other.filled == 0 and bool((other.floats["state"] == 0).all())
