@@ -25,6 +25,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
+from npmp.tasks import Walk
 
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "60"))
 VALUES: tuple[Any, ...] = (
@@ -135,9 +136,9 @@ def test_modules(skill: SkillModule, robot: Robot, tmp_path: Path) -> None:
     artifacts(tmp_path / "m", "module", load, random.Random(1))
 
 
-def test_policies(skill: SkillModule, tmp_path: Path) -> None:
+def test_policies(skill: SkillModule, robot: Robot, tmp_path: Path) -> None:
     net = HighLevelConfig(input_width=4, hidden_width=4, lstm_width=4)
-    policy = HighLevelPolicy.for_skill(skill, task="walk", command=("v",), command_range=((-1.0, 1.0),), net=net)
+    policy = HighLevelPolicy.for_task(skill, Walk(robot), net=net)
     policy.save(tmp_path / "p", training={"settings": {"phi": 0.5}})
     artifacts(tmp_path / "p", "policy", HighLevelPolicy.load, random.Random(2))
 

@@ -108,7 +108,7 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
     joints = JointOptions()
     pairs = {
         "rate_hz": "rate_hz", "time_scale": "time_scale", "cutoff_hz": "marker_cutoff_hz",
-        "root_cutoff_hz": "root_cutoff_hz", "hold_feet": "plant_feet",
+        "root_cutoff_hz": "root_cutoff_hz", "lock_feet": "lock_feet",
         "joint_speed_share": "joint_speed_share",
     }  # fmt: skip
     assert {field: written[key] for field, key in pairs.items()} == {field: getattr(joints, field) for field in pairs}

@@ -144,7 +144,7 @@ def flip_last_byte(path: Path) -> None:
         (lambda folder, name: rewrite(folder / f"{name}.json", version=7), "has version 7"),
         (lambda folder, name: rewrite(folder / f"{name}.json", net={"lstm_width": -1}), "problems: "),
         (lambda folder, name: rewrite(folder / f"{name}.json", robot="hexapod"), "no robot 'hexapod'"),
-        (lambda folder, name: (folder / f"{name}.json").write_text("{"), "not valid JSON"),
+        (lambda folder, name: (folder / f"{name}.json").write_text("{"), "no valid JSON"),
     ],
 )
 def test_modules_and_policies(
@@ -189,9 +189,9 @@ def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFi
     (sweep / "seed=0" / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
     code, swept, lines = inspected(sweep, tmp_path, capsys)
     assert code == 2 and len(swept["problems"]) == 2
-    assert "not YAML" in lines[-1] and "not a table of metrics" in lines[-1]
+    assert "not a YAML file" in lines[-1] and "not a table of metrics" in lines[-1]
     code, found, lines = inspected(sweep / "seed=1", tmp_path, capsys)
-    assert code == 2 and "not YAML" in lines[-1] and "last metrics" in found
+    assert code == 2 and "not a YAML file" in lines[-1] and "last metrics" in found
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:

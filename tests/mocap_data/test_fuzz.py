@@ -194,9 +194,6 @@ def dataset() -> bytes:
         ReferenceMotion(
             name=name,
             qpos=np.concatenate([np.ones((4, 3)), turn[:, 0], np.ones((4, 2))], axis=1),
-            qvel=np.arange(32.0).reshape(4, 8),
-            body_pos=np.ones((4, 2, 3)),
-            body_quat=turn,
             rate_hz=50.0,
             quality={"rms_marker_m": 0.01},
             contacts=np.ones((4, 2), bool),

@@ -23,10 +23,7 @@ def path(tmp_path: Path) -> Path:
     """A sound dataset of two motions, four frames of a robot with two joints and two bodies."""
     pose = np.zeros((4, 9))
     pose[:, 3] = 1.0
-    turned = np.repeat(pose[:, None, 3:7], 2, axis=1)
-    motion = ReferenceMotion(
-        "walk", pose, np.zeros((4, 8)), np.zeros((4, 2, 3)), turned, 50.0, quality={"rms_marker_m": 0.01}
-    )
+    motion = ReferenceMotion("walk", pose, 50.0, quality={"rms_marker_m": 0.01})
     motion = dataclasses.replace(motion, frame_quality={"marker_rms_m": np.ones(4)})
     motions = (motion, dataclasses.replace(motion, name="trot"))
     write_motions(tmp_path / "motions.h5", MotionSet("dog", "ab", ("a", "b"), ("base", "foot"), motions))
@@ -53,7 +50,7 @@ LINKS: dict[str, Callable[[h5py.File], object]] = {
     "soft array": lambda file: replace(file["walk"], "qpos", h5py.SoftLink("/trot/qpos")),
     "soft figure": lambda file: replace(file["walk/frame_quality"], "marker_rms_m", h5py.SoftLink("/trot/qpos")),
     "cyclic": lambda file: replace(file, "trot", h5py.SoftLink("/trot")),
-    "dangling": lambda file: replace(file["walk"], "qvel", h5py.SoftLink("nowhere")),
+    "dangling": lambda file: replace(file["walk"], "qpos", h5py.SoftLink("nowhere")),
     "external": lambda file: replace(file, "trot", h5py.ExternalLink("other.h5", "/")),
     "a FIFO": lambda file: replace(file["walk"], "qpos", h5py.ExternalLink("fifo", "/")),  # opening it never ends
 }
