@@ -200,6 +200,14 @@ def run(config: DictConfig, run: Run) -> int:
     with atomic_path(out / "shipped" / "rollouts.h5") as merged:
         together = beside_each_other(out, evaluation, shipped, merged)
     write_report(out, motions, together, walking, summary, config)
+    print_results(evaluation, shipped, summary, out)
+    return 0
+
+
+def print_results(
+    evaluation: dict[str, Any], shipped: dict[str, dict[str, Any]], summary: dict[str, Any], out: Path
+) -> None:
+    """The tables, and the line below them."""
     evaluate.print_table(evaluation)
     for name, found in shipped.items():
         console().print(f"{name}, shipped, on the same clips, which it never saw:", highlight=False)
@@ -213,7 +221,6 @@ def run(config: DictConfig, run: Run) -> int:
         highlight=False,
         soft_wrap=True,
     )
-    return 0
 
 
 def summarize(

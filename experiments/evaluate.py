@@ -50,8 +50,7 @@ def evaluate(
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
 
     like: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
-    sim, device: who computes the physics, and where everything is (`npmp.sim.make_simulator`); the skill is moved
-      there.
+    sim, device: as `TaskEnv`; the skill is moved there.
 
     Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
 
@@ -91,10 +90,7 @@ def evaluate(
         "versions": report.versions(),
         "seen_in_training": seen_in_training(skill.contract.training, motions),
         "clips": clips,
-        "mean": {
-            "time_share": sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips),
-            **over_clips(clips, np.mean),
-        },
+        "mean": {"time_share": time_share(clips), **over_clips(clips, np.mean)},
         "median": over_clips(clips, np.median),
         "random_starts": {"starts": starts, **trial(skill)},
     }
@@ -161,6 +157,11 @@ def evaluate_policy(
         random_qpos=random.qpos[1:].numpy(),
     )
     return figures, traces
+
+
+def time_share(clips: Sequence[Mapping[str, Any]]) -> float:
+    """The tracked share of all clips' time."""
+    return float(sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips))
 
 
 def over_clips(clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]) -> dict[str, Any]:

@@ -151,3 +151,21 @@ def _take(name: str, part: Part, tensors: Mapping[str, Tensor]) -> None:
         part.load_state_dict(under(name, tensors))
     else:
         raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
+
+
+class Resumable:
+    """What lists its parts, and can be kept and continued by that list."""
+
+    def _parts(self) -> Mapping[str, Part]:
+        raise TypeError(f"{type(self).__name__} lists no parts")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
+        return pack(self._parts())
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises: InputError when it belongs to a run with other networks or numbers of robots.
+        """
+        unpack(self._parts(), state)

@@ -14,6 +14,7 @@ Its mini-batches are groups of robots over the whole unroll, the same groups in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from npmp.nets import NetConfig
 from npmp.rl import NonFiniteGradient, gaussian
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
-from npmp.state import Numbers, Part, pack, unpack
+from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import prior_weight
 
@@ -269,7 +270,7 @@ def _learner(
     )
 
 
-class PPOTrainer:
+class PPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
     An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The
@@ -419,18 +420,8 @@ class PPOTrainer:
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one.
-
-        rsl_rl's storage is not among it: nothing of it is used after an iteration.
-        """
-        return pack(self._parts())
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken.
-
-        Raises: InputError when it belongs to a run with other networks or numbers of robots.
-        """
-        unpack(self._parts(), state)
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As `Resumable.load_state_dict`. rsl_rl's storage is no part: nothing of it is used after an iteration."""
+        super().load_state_dict(state)
         for group in self.learner.optimizer.param_groups:
             group["lr"] = self.learner.learning_rate

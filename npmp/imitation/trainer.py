@@ -20,7 +20,7 @@ from npmp.nets import NetConfig
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
-from npmp.state import Numbers, Part, pack, unpack
+from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
 from npmp.training.schedules import prior_weight
@@ -58,7 +58,7 @@ class MOVMPOConfig:
         return prior_weight(progress, self.beta, self.beta_power, self.beta_ramp)
 
 
-class MOVMPOTrainer:
+class MOVMPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
     The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of
@@ -161,17 +161,6 @@ class MOVMPOTrainer:
             "range": self.range,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
-        return pack(self._parts())
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken.
-
-        Raises: InputError when it belongs to a run with other networks or numbers of robots.
-        """
-        unpack(self._parts(), state)
 
 
 class _Sampler:

@@ -21,7 +21,7 @@ from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
-from npmp.state import Numbers, Part, pack, unpack
+from npmp.state import Numbers, Part, Resumable
 from npmp.tree import stack_trees
 
 
@@ -65,7 +65,7 @@ class PrivilegedCritic(nn.Module):
         return self.net(self.scale(observation))
 
 
-class VMPOTrainer:
+class VMPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
     The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An iteration is one
@@ -189,17 +189,6 @@ class VMPOTrainer:
             "generator": self.generator,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
-        return pack(self._parts())
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken.
-
-        Raises: InputError when it belongs to a run with other networks or numbers of robots.
-        """
-        unpack(self._parts(), state)
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:

@@ -17,7 +17,7 @@ from npmp.nets import NetConfig
 from npmp.nets.init import seeded
 from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
-from npmp.state import Numbers, Part, pack, unpack
+from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import linear
 from npmp.world_model.collection import Explorer, TrackedMeans
@@ -95,7 +95,7 @@ class WorldModelConfig(ModelFitConfig):
             raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
 
 
-class WorldModelTrainer:
+class WorldModelTrainer(Resumable):
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0):
@@ -314,17 +314,6 @@ class WorldModelTrainer:
             "carried": self.carried,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on, replay included: a resumed run equals an uninterrupted one."""
-        return pack(self._parts())
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken.
-
-        Raises: InputError when it belongs to a run with other networks or numbers of robots.
-        """
-        unpack(self._parts(), state)
 
 
 def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str, torch.optim.Optimizer]:
