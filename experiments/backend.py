@@ -1,4 +1,5 @@
-"""The `randomization` group and `hold` as the environments' `RobotBatchConfig`; `sim` and `device` as where they run."""
+"""The `randomization` group and `hold` as the environments' `RobotBatchConfig`; `sim` and `device` as where they
+run."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def hold_of(skill: SkillModule, given: str | None = None) -> str:
 def backend_of(config: DictConfig, run: Run) -> dict[str, str]:
     """`sim` and `device`, as environments take them; says so where the choice is a slow one.
 
-    Raises InputError for an unknown sim.
+    Raises:
+      InputError: for an unknown sim.
     """
     from npmp.sim import SIMULATORS
 

@@ -109,7 +109,7 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
     `given`.
 
     Raises:
-        InputError: where no clip can be retargeted.
+      InputError: where no clip can be retargeted.
     """
     options = retarget.Options(**given)
     prepared: PreparedRobot | None = None
@@ -233,7 +233,7 @@ class MinkLoop:
         """Model, tasks and targets.
 
         Raises:
-            ModuleNotFoundError: without mink or daqp.
+          ModuleNotFoundError: without mink or daqp.
         """
         import daqp  # noqa: F401 - mink's solver; said here where it is missing, not in the loop
         import mink

@@ -165,7 +165,8 @@ def hydra_arguments(
 
     With a verb's name, the robot of its module or dataset is added where none is named.
 
-    Raises InputError for an argument that is neither an option nor key=value.
+    Raises:
+      InputError: for an argument that is neither an option nor key=value.
     """
     options: list[str] = []  # they come first: argparse takes no positional arguments in two places
     arguments: list[str] = []
@@ -217,7 +218,8 @@ def own_robot(value: str) -> str | None:
     """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name that `npmp.robots`
     finds in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what nobody has.
 
-    Raises InputError for a path where no robot is.
+    Raises:
+      InputError: for a path where no robot is.
     """
     if not value or value in choices("robot") or value.startswith(("[", "'", '"', "$")):
         return None
@@ -515,7 +517,8 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
 def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConfig:
     """A run's settings with the present values of keys that it lacks, as one from before them does.
 
-    Raises: InputError for a value of another kind.
+    Raises:
+      InputError: for a value of another kind.
     """
     own, present = (OmegaConf.to_container(each, resolve=True) for each in (stored, config))
     assert isinstance(own, dict) and isinstance(present, dict)  # of DictConfigs; for the type checker
@@ -539,7 +542,8 @@ def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConf
 def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
     """FOLDER/config.yaml as `write_config` left it: the verb (None where it does not say) and its configuration.
 
-    Raises InputError when it cannot be read.
+    Raises:
+      InputError: when it cannot be read.
     """
     config = load_config(folder / "config.yaml")
     with open_dict(config):
@@ -564,8 +568,9 @@ def load_config(path: Path) -> DictConfig:
 def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> None:
     """Hold every number given on the command line against the type of its default; 1e6 may stand for 1000000.
 
-    Raises InputError, e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a
-    float to the equal int where the default is one.
+    Raises:
+      InputError: e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a
+        float to the equal int where the default is one.
     """
     plain = [entry for entry in overrides if not entry.is_delete() and not entry.is_add()]
     values = [entry for entry in plain if not (CONF / entry.key_or_group).is_dir()]
@@ -612,8 +617,9 @@ def checked(key: str, value: Any, default: Any) -> Any:
 def at_least(config: DictConfig, **lowest: int) -> None:
     """Check whole numbers of a verb's configuration; a key is written with "__" for ".", e.g. `evaluation__every=1`.
 
-    Raises InputError for anything but a whole number that is large enough. Keys that the configuration has not are left
-    alone.
+    Raises:
+      InputError: for anything but a whole number that is large enough. Keys that the configuration has not are left
+        alone.
     """
     for name, low in lowest.items():
         key = name.replace("__", ".")
@@ -754,7 +760,8 @@ def write_config(config: DictConfig, folder: Path, *, verb_name: str) -> None:
 def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """A verb's resolved configuration, for one verb that runs another's stage (the demo) and for tests.
 
-    Raises InputError for an unknown key or choice, or a value of the wrong kind.
+    Raises:
+      InputError: for an unknown key or choice, or a value of the wrong kind.
     """
     try:
         config = _composed(verb_name, overrides)

@@ -115,7 +115,8 @@ class Figure:
 def find_runs(places: Sequence[str]) -> list[Path]:
     """The run folders that are named, lie in a named folder (a sweep's), or match a named pattern; each once.
 
-    Raises InputError for a place that has none.
+    Raises:
+      InputError: for a place that has none.
     """
     found: dict[Path, Path] = {}
     for place in places:
@@ -139,7 +140,8 @@ def _runs_in(folder: Path) -> list[Path]:
 def read_run(path: Path, score: str) -> TrainingRun:
     """One run folder's settings and the course of one metric.
 
-    Raises InputError for a folder that is damaged, or has no such metric.
+    Raises:
+      InputError: for a folder that is damaged, or has no such metric.
     """
     verb, config = stored_config(path)
     settings = {key: value for key, value in _flat(OmegaConf.to_container(config, resolve=True)) if key not in APART}

@@ -199,7 +199,8 @@ def top_speed(motion: ReferenceMotion) -> float:
 def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None) -> MotionSet:
     """The motions that are nowhere faster [m/s], and never lift the sole of a foot higher [m]; None takes all.
 
-    Raises: InputError when none is left.
+    Raises:
+      InputError: when none is left.
     """
     kept = [m.name for m in motions.motions if max_speed is None or top_speed(m) <= max_speed]
     if max_foot_height is not None:

@@ -63,7 +63,7 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
     """The names of the clips to write.
 
     Raises:
-        InputError: for one that there is not, or none.
+      InputError: for one that there is not, or none.
     """
     summaries = summarize_motions(data)
     known = [summary.name for summary in summaries]
@@ -98,7 +98,7 @@ def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> Refer
     """The motion at another rate (None: its own).
 
     Raises:
-        InputError: where the robot that this needs is not here.
+      InputError: where the robot that this needs is not here.
     """
     if rate_hz is None or float(rate_hz) == motion.rate_hz:
         return motion

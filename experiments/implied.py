@@ -29,7 +29,8 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
 
     arguments: key=value as Hydra reads them.
 
-    Raises: InputError when jobs of a sweep are about different robots.
+    Raises:
+      InputError: when jobs of a sweep are about different robots.
     """
     if "robot" not in of_file(CONF / f"{verb_name}.yaml").defaults:
         return None
@@ -61,7 +62,8 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
 def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
     """`implied_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's own.
 
-    Raises: InputError for a robot that is not at hand.
+    Raises:
+      InputError: for a robot that is not at hand.
     """
     name = implied_robot(verb_name, arguments)
     if name is None:

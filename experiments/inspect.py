@@ -71,7 +71,8 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
 
     kind: one of KINDS, for a file that could be several things; None: told by its name and contents.
 
-    Raises: InputError for what does not exist, is of no known kind or cannot be read at all.
+    Raises:
+      InputError: for what does not exist, is of no known kind or cannot be read at all.
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
@@ -108,7 +109,8 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
 def inspect_folder(path: Path) -> Findings:
     """A folder that this project wrote, or one of recordings and robots' motions.
 
-    Raises: InputError for any other.
+    Raises:
+      InputError: for any other.
     """
     if (path / "export.json").is_file() and (found := inspect_description(path / "export.json")):
         return {**found, "path": str(path)}
@@ -338,7 +340,8 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
 def tensors(path: Path) -> Findings:
     """The number and size of a safetensors file's arrays, from its header.
 
-    Raises: InputError for a damaged one.
+    Raises:
+      InputError: for a damaged one.
     """
     size_of_file = regular_file(path).stat().st_size
     with path.open("rb") as file:
@@ -386,7 +389,8 @@ def inspect_run(path: Path) -> Findings:
 def metrics_rows(path: Path) -> list[dict[str, Any]] | None:
     """The rows of a run's metrics.csv, None where it has none.
 
-    Raises: InputError for a damaged one.
+    Raises:
+      InputError: for a damaged one.
     """
     metrics = path / "metrics.csv"
     if not metrics.is_file():

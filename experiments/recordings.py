@@ -70,7 +70,8 @@ class Recording(NamedTuple):
     def frames(self, num_frames: int) -> tuple[int, int]:
         """The frames [start, stop) of a recording of so many; a stop beyond its end means its end.
 
-        Raises: InputError, with the frames as they were asked for, where none are left.
+        Raises:
+          InputError: with the frames as they were asked for, where none are left.
         """
         stop = num_frames if self.stop is None else min(self.stop, num_frames)
         if self.start >= stop:
@@ -83,7 +84,8 @@ class Recording(NamedTuple):
 
         The name tells the stretch from others of the same file ("walk_800_1400"), a whole file keeps its own.
 
-        Raises: InputError as `frames` does.
+        Raises:
+          InputError: as `frames` does.
         """
         start, stop = self.frames(clip.num_frames)
         if self.whole:
@@ -123,7 +125,8 @@ class Gathered(NamedTuple):
 def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
     """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others take start and stop.
 
-    Raises: InputError where nothing is found, or for a stretch that is none.
+    Raises:
+      InputError: where nothing is found, or for a stretch that is none.
     """
     if isinstance(source, ListConfig | list | tuple):
         return [recording for entry in source for recording in recordings(entry, start, stop)]
@@ -147,7 +150,8 @@ def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
 def sources(source: Any) -> list[Path]:
     """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or a list of them.
 
-    Raises: InputError where nothing is found.
+    Raises:
+      InputError: where nothing is found.
     """
     if isinstance(source, ListConfig | list | tuple):
         found = [path for entry in source for path in sources(entry)]
@@ -179,7 +183,8 @@ def is_readable(path: Path) -> bool:
 def gather(config: DictConfig, robot: Robot) -> Gathered:
     """Read and crop what source= names, and give every clip a name of its own.
 
-    Raises: InputError where nothing could be read, or where an option is given that no recording takes.
+    Raises:
+      InputError: where nothing could be read, or where an option is given that no recording takes.
     """
     found = Gathered([], [], {}, {}, [])
     if str(config.source) == SYNTHETIC:

@@ -118,7 +118,7 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
     """Refuse to replace a recording, or any other file that is no dataset of motions.
 
     Raises:
-        InputError: for such a file.
+      InputError: for such a file.
     """
     if not (out.exists() or out.is_symlink()):
         return
@@ -137,7 +137,7 @@ def report_place(chosen: Any, out: Path) -> Path | None:
     """Where the report goes: beside the dataset, where report= says, or nowhere.
 
     Raises:
-        InputError: for a folder, or a file that is no report of ours, which is not replaced.
+      InputError: for a folder, or a file that is no report of ours, which is not replaced.
     """
     if chosen is None or chosen is False:
         return None
@@ -162,7 +162,7 @@ def solver_options(config: DictConfig) -> dict[str, Any]:
     """What the configuration says about the solver, for `retarget_many`.
 
     Raises:
-        InputError: for a value that makes no sense.
+      InputError: for a value that makes no sense.
     """
     chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
     Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
@@ -173,7 +173,7 @@ def clean_options(config: DictConfig) -> dict[str, Any]:
     """What the configuration says about cleaning, for `clean`.
 
     Raises:
-        InputError: for a value that makes no sense.
+      InputError: for a value that makes no sense.
     """
     chosen = {key: _plain(config[key]) for key in CLEAN_KEYS if key in config}
     CleanOptions(**chosen)
@@ -184,7 +184,7 @@ def joint_options(config: DictConfig) -> dict[str, Any]:
     """What the configuration says about people's joints.
 
     Raises:
-        InputError: for a value that makes no sense.
+      InputError: for a value that makes no sense.
     """
     chosen = {
         "rate_hz": config.rate_hz,
@@ -212,7 +212,7 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
     scale= has said what the units are; such a clip is warned of and kept.
 
     Raises:
-        InputError: where nothing remains.
+      InputError: where nothing remains.
     """
     apart = [
         clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()
@@ -233,7 +233,7 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
     """All that was gathered as whole motions of the robot, in order, and what could not be read or retargeted.
 
     Raises:
-        InputError: where nothing fits, and with strict=true where anything does not.
+      InputError: where nothing fits, and with strict=true where anything does not.
     """
     sets: list[MotionSet] = []
     refused: list[Refused] = []
@@ -264,7 +264,7 @@ def retarget_by_joints(gathered: Gathered, robot: Robot, config: DictConfig) -> 
     """People's joint angles carried over to OP3, behind a progress bar, and the recordings that could not be.
 
     Raises:
-        InputError: for a robot without OP3's joints.
+      InputError: for a robot without OP3's joints.
     """
     mapper = Mapper(robot, JointOptions.given(joint_options(config)))
     motions, refused = [], []
@@ -296,7 +296,7 @@ def cleaned_of(
     """The training set; the motions as they are where there are no filters.
 
     Raises:
-        InputError: where nothing is left; what was doubted and failed has been said then.
+      InputError: where nothing is left; what was doubted and failed has been said then.
     """
     if filters is None:
         return uncleaned(whole)

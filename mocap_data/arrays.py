@@ -21,8 +21,9 @@ def read_only(values: Any, *, shape: str, what: str) -> Array:
         the number of dimensions, and entries that are numbers are required sizes.
     what: how to call the array in an error.
 
-    Raises: InputError for values that are not numbers, a wrong shape, or an entry that is not finite
-    (naming the first frame, i.e. the first index, that has one).
+    Raises:
+      InputError: for values that are not numbers, a wrong shape, or an entry that is not finite
+        (naming the first frame, i.e. the first index, that has one).
     """
     try:
         array = np.asarray(values, dtype=np.float64, order="C")

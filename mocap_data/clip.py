@@ -43,8 +43,9 @@ class Clip:
     name: what to call the clip; becomes its group in a motion file.
     parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not known.
 
-    Raises: InputError for wrong shapes, values that are not finite, repeated names, or a rate that is not
-    positive.
+    Raises:
+      InputError: for wrong shapes, values that are not finite, repeated names, or a rate that is not
+        positive.
     """
 
     positions: Array
@@ -93,7 +94,8 @@ class Clip:
     def index(self, name: str) -> int:
         """The place of keypoint `name`.
 
-        Raises: InputError naming the keypoints there are.
+        Raises:
+          InputError: naming the keypoints there are.
         """
         try:
             return self.names.index(name)
@@ -103,7 +105,8 @@ class Clip:
     def select(self, names: Sequence[str]) -> Clip:
         """The clip with only the keypoints `names`, in that order; each hangs from its nearest ancestor among them.
 
-        Raises: InputError for an unknown or a repeated name, or none.
+        Raises:
+          InputError: for an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
         parents = None
@@ -116,7 +119,8 @@ class Clip:
     def crop(self, start: int, stop: int | None = None) -> Clip:
         """Frames [start, stop), stop by default the end.
 
-        Raises: InputError unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
+        Raises:
+          InputError: unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -131,7 +135,8 @@ class Clip:
 
         The first frame stays; frames run as far as the recording does, never beyond it.
 
-        Raises: InputError for a rate that is not positive, or more frames than memory holds.
+        Raises:
+          InputError: for a rate that is not positive, or more frames than memory holds.
         """
         if not (math.isfinite(rate_hz) and rate_hz > 0.0):
             raise InputError(f"clip {self.name!r}: cannot resample to {rate_hz} Hz")

@@ -31,7 +31,8 @@ def write_mjlab_npz(
 
     bodies: of the motion, as `retarget.kinematics.body_states` makes them.
 
-    Raises: InputError when the names do not fit the arrays, OSError when the folder cannot be written.
+    Raises:
+      InputError: when the names do not fit the arrays, OSError when the folder cannot be written.
     """
     check_joint_names(motion, joint_names)
     shape = (motion.num_frames, len(body_names))
@@ -69,7 +70,8 @@ def write_unitree_csv(
     A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x,
     y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
 
-    Raises: InputError when the names do not fit the motion, or the path ends otherwise than in .csv.
+    Raises:
+      InputError: when the names do not fit the motion, or the path ends otherwise than in .csv.
     """
     path = Path(path)
     if path.suffix.lower() != ".csv":

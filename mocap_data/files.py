@@ -19,7 +19,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     the suffix of `path`, since some writers choose their format by it. Missing parent folders are made.
     The body must create the file; whatever was at `path` before stays until the rename.
 
-    Raises: OSError when the folder cannot be written.
+    Raises:
+      OSError: when the folder cannot be written.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,8 @@ def new_hdf5(path: str | os.PathLike[str], *, track_order: bool = False) -> Iter
 
     HDF5 itself ends the process with a segmentation fault where the disk is full.
 
-    Raises: OSError when it cannot be written.
+    Raises:
+      OSError: when it cannot be written.
     """
     with h5py.File(Path(path).name, "w", driver="core", backing_store=False, track_order=track_order) as file:
         yield file

@@ -33,7 +33,8 @@ _CHECKSUM_BYTES = 4  # that fletcher32 adds to a chunk
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     """The file, open for reading; what HDF5 raises inside the block becomes an InputError that names the file.
 
-    Raises: InputError for what is no regular file, cannot be opened, is no HDF5, damaged or cut short.
+    Raises:
+      InputError: for what is no regular file, cannot be opened, is no HDF5, damaged or cut short.
     """
     path = regular_file(path)
     with reading(path):
@@ -60,7 +61,8 @@ def schema_of(path: str | Path) -> str | None:
 def members(group: h5py.Group) -> list[str]:
     """The names in a group, in its order. Nothing is opened.
 
-    Raises: InputError for more than MAX_MEMBERS, or a name that is no UTF-8.
+    Raises:
+      InputError: for more than MAX_MEMBERS, or a name that is no UTF-8.
     """
     if len(group) > MAX_MEMBERS:
         raise InputError(f"{where(group)} has {len(group):,} members; at most {MAX_MEMBERS:,} are read")
@@ -74,7 +76,8 @@ def members(group: h5py.Group) -> list[str]:
 def member(group: h5py.Group, name: str) -> Any:
     """The group or array of that name in a group, None where there is none.
 
-    Raises: InputError for a soft or an external link: these lead out of the group or the file, and are not followed.
+    Raises:
+      InputError: for a soft or an external link: these lead out of the group or the file, and are not followed.
     """
     key = name.encode("utf-8", "surrogateescape")
     if name in ("", ".", "..") or "/" in name or not group.id.links.exists(key):
@@ -87,7 +90,8 @@ def member(group: h5py.Group, name: str) -> Any:
 def attributes(group: h5py.Group) -> dict[str, Any]:
     """The attributes that are text, numbers, or short lists of them; others, which only strangers write, are left out.
 
-    Raises: InputError for more than MAX_ATTRIBUTES.
+    Raises:
+      InputError: for more than MAX_ATTRIBUTES.
     """
     if len(group.attrs) > MAX_ATTRIBUTES:
         raise InputError(f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read")
@@ -110,7 +114,8 @@ def array_bytes(array: Any, what: str) -> int:
 
     what: how to call it in an error.
 
-    Raises: InputError for what is no array of numbers, lies in another file, or declares more than it has.
+    Raises:
+      InputError: for what is no array of numbers, lies in another file, or declares more than it has.
     """
     if not isinstance(array, h5py.Dataset):
         raise InputError(f"{what} is no array")
@@ -136,7 +141,8 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
 
     Chunks are unpacked here: HDF5 lets a chunk unpack to any size, whatever the file declares.
 
-    Raises: InputError for one that is damaged, or compressed in another way than by gzip.
+    Raises:
+      InputError: for one that is damaged, or compressed in another way than by gzip.
     """
     settings = array.id.get_create_plist()
     filters = [_FILTERS.get(settings.get_filter(i)[0], "another") for i in range(settings.get_nfilters())]
@@ -151,7 +157,8 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
 def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
     """The array from its chunks, none of which may unpack to another size than a chunk has.
 
-    Raises: ValueError or zlib.error for damage; deflate's own checksum covers what fletcher32 does.
+    Raises:
+      ValueError: or zlib.error for damage; deflate's own checksum covers what fletcher32 does.
     """
     if h5py.h5t.py_create(array.dtype) != array.id.get_type():
         raise ValueError("its numbers are not stored as numpy's are")

@@ -47,8 +47,9 @@ class ReferenceMotion:
     Velocities (`qvel`) follow from the poses. So do the bodies' poses, with the robot's model: see
     `retarget.kinematics.body_states`.
 
-    Raises: InputError for wrong shapes, differing frame counts, values that are not finite, quaternions not of length
-      1, a rate that is not positive, or a weight that is negative or absurd.
+    Raises:
+      InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions not of length
+        1, a rate that is not positive, or a weight that is negative or absurd.
     """
 
     name: str
@@ -122,7 +123,8 @@ class ReferenceMotion:
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
 
-        Raises: InputError unless 0 <= start < stop <= T.
+        Raises:
+          InputError: unless 0 <= start < stop <= T.
         """
         stop = self.num_frames if stop is None else stop
         if not 0 <= start < stop <= self.num_frames:
@@ -168,7 +170,8 @@ def velocities(qpos: Array, rate_hz: float) -> Array:
 def _read_only_bools(values: Any, what: str) -> Bools:
     """`values` as a read-only (T, F) array of truth values.
 
-    Raises: InputError for anything but those, 0 and 1.
+    Raises:
+      InputError: for anything but those, 0 and 1.
     """
     array = np.asarray(values)
     if array.ndim != 2:

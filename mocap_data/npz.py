@@ -23,7 +23,8 @@ _SUFFIX = ".npy"
 def names_in_npz(path: Path) -> tuple[str, ...]:
     """The names of an archive's arrays, from its directory alone.
 
-    Raises: InputError for what is no archive.
+    Raises:
+      InputError: for what is no archive.
     """
     with _open(path) as archive:
         return tuple(name.removesuffix(_SUFFIX) for name in archive.namelist())
@@ -32,7 +33,8 @@ def names_in_npz(path: Path) -> tuple[str, ...]:
 def load_npz(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """The arrays of those names, None for one that the archive lacks.
 
-    Raises: InputError for what is no archive, is damaged, declares other sizes than it has or more than memory holds,
+    Raises:
+      InputError: for what is no archive, is damaged, declares other sizes than it has or more than memory holds,
         or holds Python objects.
     """
     with _open(path) as archive:

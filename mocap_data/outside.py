@@ -29,7 +29,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     Args:
       at_most: bytes that it may have.
 
-    Raises: InputError for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached, or is larger.
+    Raises:
+      InputError: for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached, or is larger.
     """
     path = Path(path)
     try:
@@ -50,7 +51,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
 def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
     """The text of a UTF-8 file.
 
-    Raises: InputError as `regular_file`, and for bytes that are no UTF-8.
+    Raises:
+      InputError: as `regular_file`, and for bytes that are no UTF-8.
     """
     path = regular_file(path, at_most=at_most)
     with reading(path):
@@ -60,7 +62,8 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
 def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
     """The content of a JSON file.
 
-    Raises: InputError as `read_text` and `parse_json`.
+    Raises:
+      InputError: as `read_text` and `parse_json`.
     """
     text = read_text(path, at_most=at_most)
     return parse_json(text, str(path))
@@ -69,7 +72,8 @@ def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
 def parse_json(text: str, name: str) -> Any:
     """JSON from a text that came from outside; `name` says from where.
 
-    Raises: InputError for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than memory holds.
+    Raises:
+      InputError: for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than memory holds.
     """
     require_memory(JSON_GROWTH * len(text), f"{name}: parsing {len(text):,} characters of JSON")
     try:
@@ -124,7 +128,8 @@ def require_memory(num_bytes: float, what: str) -> None:
       num_bytes: an estimate of the peak.
       what: what needs it, with the setting that makes it less, e.g. "a replay of 1e6 robots (algo.num_envs=)".
 
-    Raises: InputError naming both sizes.
+    Raises:
+      InputError: naming both sizes.
     """
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:

@@ -24,7 +24,8 @@ _SMALL = 1e-4
 def normalize(q: ArrayLike) -> Array:
     """`q` (..., 4) scaled to length 1.
 
-    Raises: ValueError for a quaternion of length 0.
+    Raises:
+      ValueError: for a quaternion of length 0.
     """
     q = np.asarray(q, dtype=np.float64)
     length = np.linalg.norm(q, axis=-1, keepdims=True)
@@ -122,7 +123,8 @@ def from_euler(order: str, angles: ArrayLike) -> Array:
     order: one to any number of letters out of X, Y, Z.
     angles: (..., len(order)) [rad].
 
-    Raises: ValueError for another letter or another number of angles.
+    Raises:
+      ValueError: for another letter or another number of angles.
     """
     angles = np.asarray(angles, dtype=np.float64)
     if not order or set(order) - set("XYZ"):
@@ -201,7 +203,8 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     that of the parabola through the last three knots. So steady turning is reproduced exactly, and errors are of third
     order in the spacing. With two knots this is slerp. The result keeps the first quaternion's hemisphere throughout.
 
-    Raises: ValueError for times that do not increase, differ in number from `q`, or for new ones outside of them.
+    Raises:
+      ValueError: for times that do not increase, differ in number from `q`, or for new ones outside of them.
     """
     q, times, new = (np.asarray(values, dtype=np.float64) for values in (q, times, new_times))
     if times.ndim != 1 or len(times) == 0 or len(times) != len(q) or not (np.diff(times) > 0.0).all():

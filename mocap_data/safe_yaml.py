@@ -31,7 +31,8 @@ def read_yaml(path: str | Path) -> Any:
 def parse_yaml(text: str, name: str) -> Any:
     """YAML from a text that came from outside; `name` says from where.
 
-    Raises: InputError for what is not YAML, and as `check_yaml`.
+    Raises:
+      InputError: for what is not YAML, and as `check_yaml`.
     """
     check_yaml(text, name)
     # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd keys and tags
@@ -53,7 +54,8 @@ def _parsing(name: str, *others: type[Exception]) -> Iterator[None]:
 def check_yaml(text: str, name: str) -> None:
     """Count a text's nodes and levels, aliases replaced by what they stand for; nothing is built.
 
-    Raises: InputError for what is not YAML, nested too deep, larger than anything of ours, or refers to itself.
+    Raises:
+      InputError: for what is not YAML, nested too deep, larger than anything of ours, or refers to itself.
     """
     with _parsing(name):
         _count(text, name)

@@ -59,7 +59,8 @@ class MotionSet:
     motions: with unique names.
     provenance: how the motions were made, e.g. versions and options.
 
-    Raises: InputError when a motion's arrays do not fit the names, or two motions share a name.
+    Raises:
+      InputError: when a motion's arrays do not fit the names, or two motions share a name.
     """
 
     robot: str
@@ -92,7 +93,8 @@ class MotionSet:
     def __getitem__(self, name: str) -> ReferenceMotion:
         """The motion called `name`.
 
-        Raises: InputError naming those there are.
+        Raises:
+          InputError: naming those there are.
         """
         for motion in self.motions:
             if motion.name == name:
@@ -102,7 +104,8 @@ class MotionSet:
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
         """The set with only the motions `names`, in that order, or those of one `split`, or both; None takes all.
 
-        Raises: InputError for an unknown name or split, and when no motion is left.
+        Raises:
+          InputError: for an unknown name or split, and when no motion is left.
         """
         chosen = self.motions if names is None else tuple(self[name] for name in names)
         if split is not None:
@@ -149,8 +152,9 @@ class MotionSummary:
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
-    Raises: InputError for a set without motions or a quality figure named like a fixed attribute, OSError
-    when the folder cannot be written.
+    Raises:
+      InputError: for a set without motions or a quality figure named like a fixed attribute, OSError
+        when the folder cannot be written.
     """
     if not motion_set.motions:
         raise InputError(f"{path}: refusing to write a motion file without motions")
@@ -227,7 +231,8 @@ def read_motions(
     clips: read only these, in this order; None reads all. Others are not touched (nor decompressed).
     refused: where it is given, what is wrong with single clips is appended to it, and the others are read.
 
-    Raises: InputError, naming the file and what differs: no such file, not HDF5, truncated or damaged,
+    Raises:
+      InputError: naming the file and what differs: no such file, not HDF5, truncated or damaged,
         another schema or a newer version, a missing attribute or array, another robot, model, joint or body,
         an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory holds, or contents that
         `ReferenceMotion` refuses.
@@ -262,7 +267,8 @@ def read_motions(
 def summarize_motions(path: str | os.PathLike[str]) -> tuple[MotionSummary, ...]:
     """What is in `path`, from its attributes and shapes alone.
 
-    Raises: InputError as `read_motions` does.
+    Raises:
+      InputError: as `read_motions` does.
     """
     with _open(path) as (file, version, _):
         clips = [_stored(path, file, version, name) for name in members(file)]
@@ -331,7 +337,8 @@ def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> An
 def _text(value: Any) -> str:
     """A text as h5py returns it (str, or bytes for fixed-length ones).
 
-    Raises: TypeError or ValueError for none.
+    Raises:
+      TypeError or ValueError: for none.
     """
     if isinstance(value, bytes):
         return value.decode("utf-8")

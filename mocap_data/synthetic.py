@@ -132,8 +132,9 @@ def dog_gait(
 
     Returns the 27 keypoints `DOG_NAMES`; paws (Hand_end, Foot_end) stand at z = 0.
 
-    Raises: InputError for an unknown gait, a rate or duration that is not positive, or a speed at which the
-    legs would have to be longer than they are.
+    Raises:
+      InputError: for an unknown gait, a rate or duration that is not positive, or a speed at which the
+        legs would have to be longer than they are.
     """
     if gait not in GAITS:
         raise unknown("gait", gait, GAITS)

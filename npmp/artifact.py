@@ -54,7 +54,8 @@ def write(
     The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `load` refuses,
     not one that belongs to two different trainings.
 
-    Raises: OSError when the folder cannot be written.
+    Raises:
+      OSError: when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder / f"{name}.safetensors"
@@ -88,7 +89,8 @@ def load(
       contract: the dataclass of the JSON's content; other keys are ignored.
       make: the network, untrained, of a contract.
 
-    Raises: InputError when a file is missing, damaged or of another version, when the two do not belong together, when
+    Raises:
+      InputError: when a file is missing, damaged or of another version, when the two do not belong together, when
         the contract has values of other types, or when a tensor holds NaN or infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
@@ -153,7 +155,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
     Args:
       called: what messages name, where `path` is a temporary one.
 
-    Raises: OSError also for a full disk, which safetensors has a word of its own for.
+    Raises:
+      OSError: also for a full disk, which safetensors has a word of its own for.
     """
     try:
         save_file(dict(tensors), str(path))
@@ -165,7 +168,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file.
 
-    Raises: InputError for no regular file, and for one that is damaged or not of that format.
+    Raises:
+      InputError: for no regular file, and for one that is damaged or not of that format.
     """
     with reading(regular_file(path)), open(path, "rb") as file:
         declared = int.from_bytes(file.read(8), "little")

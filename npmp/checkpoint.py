@@ -33,7 +33,8 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
 
     Returns: the file of tensors.
 
-    Raises: OSError when the folder cannot be written.
+    Raises:
+      OSError: when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
@@ -57,7 +58,8 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     """The newest whole checkpoint: step, tensors, values.
 
-    Raises: InputError when there is none, or none that is undamaged.
+    Raises:
+      InputError: when there is none, or none that is undamaged.
     """
     damaged = []
     with reading(folder):
@@ -136,7 +138,8 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def restoring() -> Iterator[None]:
     """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
 
-    Raises: InputError in place of whatever torch, dicts and numbers raise.
+    Raises:
+      InputError: in place of whatever torch, dicts and numbers raise.
     """
     try:
         yield
@@ -154,7 +157,8 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *,
       expected: the run's own, as it would save them now.
       free: beginnings of names that are not looked at: what grows with the run, or has checks of its own.
 
-    Raises: ValueError naming the first that lacks, is too many, or is of another shape or kind.
+    Raises:
+      ValueError: naming the first that lacks, is too many, or is of another shape or kind.
     """
 
     def judged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -167,7 +171,8 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *,
 def indices(tensor: Tensor, below: int, what: str) -> Tensor:
     """The tensor, where it holds whole numbers in [0, below).
 
-    Raises: ValueError where it does not.
+    Raises:
+      ValueError: where it does not.
     """
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{what}: expected whole numbers, found {tensor.dtype}")
@@ -188,7 +193,8 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`, for an optimizer over the same parameters.
 
-    Raises: ValueError for a tensor that fits no parameter, with nothing changed.
+    Raises:
+      ValueError: for a tensor that fits no parameter, with nothing changed.
     """
     content = optimizer.state_dict()
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]

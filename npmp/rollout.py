@@ -1,7 +1,8 @@
 """The only closed loop: sense, decide, step, reset.
 
-Everything that makes robots move over time is an `Actor` and goes through `rollout`: collection of all algorithms, tracking,
-trials, wandering. Whatever an episode owns (memory of the networks, latent) is in the actor's memory and is emptied here.
+Everything that makes robots move over time is an `Actor` and goes through `rollout`: collection of all algorithms,
+tracking, trials, wandering. Whatever an episode owns (memory of the networks, latent) is in the actor's memory and is
+emptied here.
 """
 
 from __future__ import annotations

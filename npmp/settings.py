@@ -37,8 +37,9 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, at: str = "", ignor
       at: the key that holds the mapping, for messages; the dataclass's name by default.
       ignore: keys of the mapping that are not the dataclass's business.
 
-    Raises: InputError for an unknown, a missing or an ill-typed key, with its dotted place, its value and what was
-      expected, or for values out of range.
+    Raises:
+      InputError: for an unknown, a missing or an ill-typed key, with its dotted place, its value and what was
+        expected, or for values out of range.
     """
     try:
         return typing.cast(T, _dataclass(cls, values, at or cls.__name__, ignore=ignore))

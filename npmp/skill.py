@@ -112,8 +112,8 @@ class SkillModule(nn.Module):
 
     @staticmethod
     def for_reference(robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures) -> SkillModule:
-        """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature drifts
-        under the networks.
+        """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature
+        drifts under the networks.
         """
         home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
@@ -167,7 +167,8 @@ class SkillModule(nn.Module):
           dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each; normalizers and the
             latents' range stay float32.
 
-        Raises: OSError when the folder cannot be written; InputError for an unknown dtype or a weight beyond its range.
+        Raises:
+          OSError: when the folder cannot be written; InputError for an unknown dtype or a weight beyond its range.
         """
         if dtype not in STORED_AS:
             raise InputError(f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}")
@@ -186,7 +187,8 @@ class SkillModule(nn.Module):
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
         """Read a module folder. Nothing in it is executed. Weights stored as float16 become float32.
 
-        Raises: InputError when a file is missing, damaged, of a newer version or does not fit the contract.
+        Raises:
+          InputError: when a file is missing, damaged, of a newer version or does not fit the contract.
         """
         module = artifact.load(Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule)
         return module.to(device).eval()
@@ -194,7 +196,8 @@ class SkillModule(nn.Module):
     def check_robot(self, robot: Robot) -> None:
         """Refuse a robot that the module was not made for.
 
-        Raises: InputError naming what differs.
+        Raises:
+          InputError: naming what differs.
         """
         if robot.name != self.robot:
             raise InputError(f"the module is for robot '{self.robot}', not '{robot.name}'")
@@ -217,7 +220,8 @@ class SkillModule(nn.Module):
     def check_encoder(self, robot: Robot) -> None:
         """Refuse an encoder whose features are not those of this robot; only imitation needs it.
 
-        Raises: InputError naming both sizes.
+        Raises:
+          InputError: naming both sizes.
         """
         horizon, size = self.contract.context_horizon, self.contract.context_size
         expected = context_size(robot, horizon)

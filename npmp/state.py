@@ -166,6 +166,7 @@ class Resumable:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue where `state_dict` was taken.
 
-        Raises: InputError when it belongs to a run with other networks or numbers of robots.
+        Raises:
+          InputError: when it belongs to a run with other networks or numbers of robots.
         """
         unpack(self._parts(), state)

@@ -72,7 +72,7 @@ class CleanOptions:
     seed: of the choice of recordings for validation.
 
     Raises:
-        InputError: for values that make no sense.
+      InputError: for values that make no sense.
     """
 
     position_limits: bool = True
@@ -243,7 +243,7 @@ def clean(
     That everything is dropped is no error.
 
     Raises:
-        InputError: for bad options, motions of another robot, and mirrors that the robot does not have.
+      InputError: for bad options, motions of another robot, and mirrors that the robot does not have.
     """
     chosen = clean_options(options)
     if motion_set.joint_names != tuple(robot.joint_names):
@@ -305,7 +305,7 @@ def clean_options(given: Mapping[str, Any]) -> CleanOptions:
     """The options by name.
 
     Raises:
-        InputError: for an unknown one or a value that makes no sense.
+      InputError: for an unknown one or a value that makes no sense.
     """
     return by_name(CleanOptions, given, "cleaning option")
 
@@ -314,7 +314,7 @@ def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
     """The mirrors to make: none, left_right, or all of the robot's.
 
     Raises:
-        InputError: for one that it does not have.
+      InputError: for one that it does not have.
     """
     if choice == "none":
         return ()

@@ -51,8 +51,8 @@ def to_reference_motion(
     rename: of a joint in the motion its name in the robot, e.g. {"LF_hip_x": "LF_HAA"}.
 
     Raises:
-        InputError: listing the joints that only one of the two has, or when the file's own body poses are not where
-            this robot's kinematics puts them (another joint order, another robot).
+      InputError: listing the joints that only one of the two has, or when the file's own body poses are not where
+          this robot's kinematics puts them (another joint order, another robot).
     """
     order = columns_of(motion, robot, rename)
     qpos = np.array(motion.qpos)
@@ -75,7 +75,7 @@ def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = Ma
     """Of each joint of `robot` its column in the motion.
 
     Raises:
-        InputError: listing what only one of the two has.
+      InputError: listing what only one of the two has.
     """
     for name in rename:
         if name not in motion.joint_names:
@@ -106,7 +106,7 @@ def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:
     """Hold the file's body positions, where it names them, against the robot's kinematics.
 
     Raises:
-        InputError: where they are too far from each other.
+      InputError: where they are too far from each other.
     """
     if motion.body_pos is None or motion.body_names is None:
         return

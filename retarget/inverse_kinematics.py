@@ -125,7 +125,7 @@ def solve_track(
     several tracks, one after the other in `targets`, solved together. Other arguments as of `solve_poses`.
 
     Raises:
-        InputError: where the trunk's markers give no root (see `fit_root`).
+      InputError: where the trunk's markers give no root (see `fit_root`).
     """
     frames = len(targets)
     stops = [*starts[1:], frames]

@@ -119,7 +119,7 @@ class JointOptions:
         """Options by name.
 
         Raises:
-            InputError: for an unknown name or a value out of range.
+          InputError: for an unknown name or a value out of range.
         """
         return by_name(cls, options, "joint map option")
 
@@ -147,8 +147,8 @@ def retarget_joints(
     four segments.
 
     Raises:
-        InputError: for a file that cannot be read, frames that there are not, a robot without OP3's joints, and bad
-            options.
+      InputError: for a file that cannot be read, frames that there are not, a robot without OP3's joints, and bad
+          options.
     """
     chosen = JointOptions.given(options)
     person = read_person(
@@ -205,7 +205,7 @@ class Mapper:
     """OP3 made ready for mapping. Not to be shared between threads.
 
     Raises:
-        InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
+      InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
     """
 
     def __init__(self, robot: Robot, options: JointOptions) -> None:

@@ -61,7 +61,7 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     """Read the tree of a compiled model.
 
     Raises:
-        InputError: when the model is not one free root with hinges (no slides, no balls, one joint a body).
+      InputError: when the model is not one free root with hinges (no slides, no balls, one joint a body).
     """
     count = model.nbody - 1
     if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:

@@ -26,7 +26,7 @@ def leg_points(robot: Robot) -> Points:
     """The robot's markers `LEG_MARKERS` as points on its bodies.
 
     Raises:
-        InputError: where it has not all of them.
+      InputError: where it has not all of them.
     """
     lacking = [name for name in LEG_MARKERS if name not in robot.markers]
     if lacking:
@@ -40,7 +40,7 @@ def directions(points: Array) -> Array:
     """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of each leg [m].
 
     Raises:
-        InputError: where two points of a leg coincide.
+      InputError: where two points of a leg coincide.
     """
     segments = np.diff(points, axis=2)
     length = np.linalg.norm(segments, axis=-1, keepdims=True)
@@ -54,7 +54,7 @@ def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
     L_foot and R_...
 
     Raises:
-        InputError: for a robot without these markers.
+      InputError: for a robot without these markers.
     """
     world = positions_of(leg_points(robot), *forward(tree, qpos))
     return directions(world.reshape(-1, 2, 3, 3))

@@ -101,8 +101,8 @@ class MarkerLayout:
         """The parameters (P,) of given symmetric offsets by marker name (as `offsets` makes them).
 
         Raises:
-            InputError: for missing or unknown markers, or for offsets that the robot's mirrors do not map onto each
-                other to 1e-6 m.
+          InputError: for missing or unknown markers, or for offsets that the robot's mirrors do not map onto each
+              other to 1e-6 m.
         """
         if set(offsets) != set(self.names):
             raise InputError(f"offsets are given for {', '.join(offsets)}; needed: {', '.join(self.names)}")
@@ -142,8 +142,8 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
     """The layout of a robot's markers, or of those `chosen`, symmetric under all of the robot's mirrors together.
 
     Raises:
-        InputError: when the robot has no markers or one on an unknown body, or where a mirror maps a chosen marker to
-            one that is not.
+      InputError: when the robot has no markers or one on an unknown body, or where a mirror maps a chosen marker to
+          one that is not.
     """
     if not robot.markers:
         raise InputError(f"robot '{robot.name}' has no markers to retarget to")

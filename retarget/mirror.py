@@ -50,7 +50,7 @@ def mirror(motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | N
     name: of the result; by default the motion's with the mirrors' initials behind it.
 
     Raises:
-        InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
+      InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
     """
     chosen = _symmetries(robot, mirrors)
     if motion.qpos.shape[1] != 7 + len(robot.joint_names):
@@ -80,7 +80,7 @@ def mirror_clip(clip: Clip, pairs: Sequence[tuple[str, str]] | None = None, *, n
         pairs=FRONT_BACK_MARKERS.
 
     Raises:
-        InputError: for a keypoint whose partner the clip does not have.
+      InputError: for a keypoint whose partner the clip does not have.
     """
     if normal not in ("x", "y"):
         raise InputError(f"normal={normal!r} is no horizontal axis; there are: x, y")
@@ -96,7 +96,7 @@ def sides(names: Sequence[str]) -> dict[str, str]:
     where the other side exists, a plain "l"/"r" (CMU's "lfemur").
 
     Raises:
-        InputError: where a partner is missing.
+      InputError: where a partner is missing.
     """
     known = set(names)
     begins = (("Left", "Right"), ("left", "right"), ("L_", "R_"), ("l_", "r_"), ("LF_", "RF_"), ("LH_", "RH_"))

@@ -78,7 +78,7 @@ class Options:
         """Options from keyword arguments.
 
         Raises:
-            InputError: for one that does not exist.
+          InputError: for one that does not exist.
         """
         return by_name(cls, options, "retargeting option")
 
@@ -87,7 +87,7 @@ def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
     """A dataclass of options from those given by name.
 
     Raises:
-        InputError: for a name that it does not have.
+      InputError: for a name that it does not have.
     """
     known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     for name in given:

@@ -91,7 +91,7 @@ def read_person(
     """The recording on the CMU humanoid.
 
     Raises:
-        InputError: as `retarget_joints` does.
+      InputError: as `retarget_joints` does.
     """
     if isinstance(recording, HumanoidMotion):
         person = _of_humanoid(recording)
@@ -165,7 +165,7 @@ def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[
     """(T, 62) numbers of each frame in dm_control's order, BODYrAXIS [deg], the root's place first [file units].
 
     Raises:
-        InputError: naming the bones or dofs that are not CMU's.
+      InputError: naming the bones or dofs that are not CMU's.
     """
     columns: dict[str, Array] = {}
     for bone in skeleton.bones:

@@ -64,7 +64,7 @@ def retarget(
     options: the fields of `Options`.
 
     Raises:
-        InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad options.
+      InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad options.
     """
     chosen = Options.given(options)
     if start != 0 or stop is not None:
@@ -87,7 +87,7 @@ def retarget_many(
         the end with an empty name. The offsets and options are kept in the result's provenance.
 
     Raises:
-        InputError: as `retarget` does, and for no clips or two of the same name.
+      InputError: as `retarget` does, and for no clips or two of the same name.
     """
     chosen = Options.given(options)
     if not clips:
@@ -125,7 +125,7 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
     See `retarget.markers` for their frames. options: the fields of `Options`.
 
     Raises:
-        InputError: as `retarget` does, and for clips of several bodies.
+      InputError: as `retarget` does, and for clips of several bodies.
     """
     if not clips:
         raise InputError("there are no clips to estimate offsets from")
@@ -141,7 +141,7 @@ def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets
     """The clip's markers at the robot's size and rate, on the floor, with stances and headings.
 
     Raises:
-        InputError: for an unfit clip.
+      InputError: for an unfit clip.
     """
     found = recorded(clip, prepared, options)
     scale, heights = body_scale([found], prepared, options), standing_heights([found], prepared)

@@ -40,7 +40,7 @@ class PreparedRobot:
         """Compile the robot and lay out its markers, or those named.
 
         Raises:
-            InputError: for a robot that does not fit.
+          InputError: for a robot that does not fit.
         """
         model = robot.model()
         tree = kinematics.tree_of(model)
@@ -141,7 +141,7 @@ class PreparedRobot:
         A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs".
 
         Raises:
-            InputError: for a name that is none.
+          InputError: for a name that is none.
         """
         layout = self.layout
         parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": ~(layout.on_trunk | layout.on_foot)}

@@ -26,7 +26,7 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float) -> Array:
     """The times (S,) of frames at `new_rate_hz` within `frames` at `rate_hz`, counted in frames of the old rate.
 
     Raises:
-        InputError: for rates that are not positive.
+      InputError: for rates that are not positive.
     """
     for rate in (rate_hz, new_rate_hz):
         if not (math.isfinite(rate) and rate > 0.0):
@@ -43,7 +43,7 @@ def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
     The root's quaternions come out on one hemisphere.
 
     Raises:
-        InputError: for rates that are not positive.
+      InputError: for rates that are not positive.
     """
     new = frame_times(len(qpos), rate_hz, new_rate_hz)
     old = np.arange(len(qpos), dtype=np.float64)
@@ -70,7 +70,7 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     figures of frames run linearly between theirs. The quality figures stay those of the original.
 
     Raises:
-        InputError: for a rate that is not positive, or that leaves fewer than two frames.
+      InputError: for a rate that is not positive, or that leaves fewer than two frames.
     """
     if rate_hz == motion.rate_hz:
         return motion

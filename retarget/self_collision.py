@@ -56,7 +56,7 @@ class SelfCollision:
         """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0; 0 where free.
 
         Raises:
-            InputError: for poses of another robot.
+          InputError: for poses of another robot.
         """
         model, data, floor = self._model, self._data, self._floor
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:

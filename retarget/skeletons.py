@@ -134,8 +134,8 @@ def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skele
     fits.
 
     Raises:
-        InputError: naming the keypoints that the closest skeleton misses and those that the clip has, or the markers
-            that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
+      InputError: naming the keypoints that the closest skeleton misses and those that the clip has, or the markers
+          that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
     """
     own = {name: {name: 1.0} for name in markers}
     if markers and all(name in clip.names for name in markers):
@@ -164,7 +164,7 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     """Positions (T, M, 3) [m] of the markers `names` in the clip.
 
     Raises:
-        InputError: for a marker that the skeleton does not have.
+      InputError: for a marker that the skeleton does not have.
     """
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):

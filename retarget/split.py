@@ -39,7 +39,7 @@ def split(
     known: as in `weights.histogram`.
 
     Raises:
-        InputError: for a share that is not in [0, 1).
+      InputError: for a share that is not in [0, 1).
     """
     if not 0.0 <= validation < 1.0:
         raise InputError(f"validation={validation}: the share for validation is at least 0 and below 1")

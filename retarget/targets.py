@@ -63,7 +63,7 @@ def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
     """The robot with only the markers that the clip's skeleton has.
 
     Raises:
-        InputError: where they do not suffice.
+      InputError: where they do not suffice.
     """
     robot = prepared.robot
     skeleton = skeleton_of(clip, tuple(robot.markers))
@@ -104,7 +104,7 @@ def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
     """The clip's markers on the floor, with stances.
 
     Raises:
-        InputError: for an unfit clip.
+      InputError: for an unfit clip.
     """
     if clip.num_frames < MIN_FRAMES:
         raise InputError(
@@ -193,7 +193,7 @@ def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: fl
     heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the animal's paw.
 
     Raises:
-        InputError: for one that is too short.
+      InputError: for one that is too short.
     """
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
     name, duration = clip.clip.name, clip.clip.duration_s
@@ -262,7 +262,7 @@ def _check_coordinates(clip: Clip) -> None:
     """Refuse what only a garbled file or a wrong unit says.
 
     Raises:
-        InputError: naming keypoint and frame.
+      InputError: naming keypoint and frame.
     """
     size = np.abs(clip.positions).max(axis=-1)  # (T, M)
     frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)

@@ -22,7 +22,7 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMo
     `resample`.
 
     Raises:
-        InputError: for a tempo that is not positive, or that leaves fewer than two frames.
+      InputError: for a tempo that is not positive, or that leaves fewer than two frames.
     """
     _check(tempo)
     rate_hz = motion.rate_hz
@@ -38,7 +38,7 @@ def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, mi
     not; a motion that has none left is sampled twice as often.
 
     Raises:
-        InputError: for a tempo that is not a positive number.
+      InputError: for a tempo that is not a positive number.
     """
     for tempo in tempos:
         _check(tempo)

@@ -70,7 +70,7 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
         learned by heart. Weights are clipped to the range of this ratio that leaves the histogram the most even.
 
     Raises:
-        InputError: for a ratio below 1.
+      InputError: for a ratio below 1.
     """
     if not max_ratio >= 1.0:
         raise InputError(f"max_weight_ratio={max_ratio}: the largest weight over the smallest is at least 1")
@@ -103,7 +103,7 @@ def weigh(
     known: as in `histogram`.
 
     Raises:
-        InputError: for a ratio below 1.
+      InputError: for a ratio below 1.
     """
     every = [speeds(motion) for motion in motions] if known is None else known
     weight = np.ones(len(motions))

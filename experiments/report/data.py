@@ -210,7 +210,8 @@ def read_rollouts(path: Path | str) -> Rollouts:
     """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`, `reference_foot_height` and
     attributes `rate_hz`, `tracked_frames`; root attributes `robot`, `joint_names`, `foot_names`.
 
-    Raises InputError when the file is missing, is not HDF5, or lacks or misshapes a part.
+    Raises:
+      InputError: when the file is missing, is not HDF5, or lacks or misshapes a part.
     """
     path = Path(path)
     if not path.is_file():
@@ -232,7 +233,8 @@ def read_rollouts(path: Path | str) -> Rollouts:
 def read_table(path: Path | str) -> list[dict[str, str]]:
     """The rows of a CSV file by its header's names.
 
-    Raises InputError when the file is missing, is no text or has no header.
+    Raises:
+      InputError: when the file is missing, is no text or has no header.
     """
     path = Path(path)
     if not path.is_file():

@@ -55,7 +55,8 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         data: the parts to show.
         film: also render a short video when a GL backend works; never needed, never an error.
 
-    Raises InputError when a file that `data` names is missing or malformed, or its robot is unknown.
+    Raises:
+      InputError: when a file that `data` names is missing or malformed, or its robot is unknown.
     """
     out = Path(out_html)
     rollouts = None if data.rollouts is None else _in_order(read_rollouts(data.rollouts), data.evaluation)

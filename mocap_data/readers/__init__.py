@@ -47,8 +47,9 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
         licence: of the recording (default "unknown").
     `options_of` lists those of a file; each format's own are documented with its reader.
 
-    Raises: InputError, naming the file: no such file, an unknown suffix or option, or contents that are truncated,
-    garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
+    Raises:
+      InputError: naming the file: no such file, an unknown suffix or option, or contents that are truncated,
+        garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
     """
     file, reader = _checked(path, options)
     try:
@@ -77,7 +78,8 @@ def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a brace).
 
-    Raises: InputError for a suffix that has none.
+    Raises:
+      InputError: for a suffix that has none.
     """
     file = Path(path)
     suffix = file.suffix.lower()

@@ -93,7 +93,8 @@ class Skeleton:
     def index(self, name: str) -> int:
         """The place of bone `name`.
 
-        Raises: InputError naming the bones there are.
+        Raises:
+          InputError: naming the bones there are.
         """
         if name not in self.names:
             raise unknown(f"bone (skeleton {self.name!r})", name, self.names)
@@ -133,8 +134,9 @@ def read_amc_clip(
     scale: metres per unit, or the unit's name; left out, CMU's convention: inches, times the ASF's `length`.
     up: the upward axis; see `to_world`.
 
-    Raises: InputError naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
-    differ from the skeleton's, a value that is not finite.
+    Raises:
+      InputError: naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
+        differ from the skeleton's, a value that is not finite.
     """
     path = Path(path)
     skeleton = read_asf(find_asf(path) if asf is None else Path(asf))
@@ -181,7 +183,8 @@ def find_asf(path: str | os.PathLike[str]) -> Path:
 def read_asf(path: str | os.PathLike[str]) -> Skeleton:
     """The skeleton of an ASF file.
 
-    Raises: InputError naming file and line for one that is garbled or cut short.
+    Raises:
+      InputError: naming file and line for one that is garbled or cut short.
     """
     path = Path(path)
     if not path.is_file():
@@ -412,7 +415,8 @@ def _fixed_axes(order: str, angles: Array) -> Array:
 def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
     """The angles of an AMC file for a skeleton, whose bones and dofs it must give in every frame.
 
-    Raises: InputError naming file and line or frame.
+    Raises:
+      InputError: naming file and line or frame.
     """
     path = Path(path)
     data = content(path).removeprefix(b"\xef\xbb\xbf")
@@ -566,7 +570,8 @@ def bone_rotations(skeleton: Skeleton, angles: Angles, *, up: str = "y") -> Arra
     It turns a bone's rest direction, `to_world`-ed like positions, to the direction that the bone has now. up="z"
     leaves the file's axes as they are.
 
-    Raises: InputError for an unknown axis.
+    Raises:
+      InputError: for an unknown axis.
     """
     axes, signs = upward(up)
     turned = np.stack(_orientations(skeleton, angles), axis=1)

@@ -70,8 +70,9 @@ def read_bvh(
 
     A frame time that is a rounded 1/60 s gives 60 Hz, not 59.9999.
 
-    Raises: InputError naming file and line: a garbled hierarchy, fewer or more frames than declared, a line
-    with too few or too many numbers, a text or a value that is not finite, no frames.
+    Raises:
+      InputError: naming file and line: a garbled hierarchy, fewer or more frames than declared, a line
+        with too few or too many numbers, a text or a value that is not finite, no frames.
     """
     path = Path(path)
     header, first_line, motion = _split(path, content(path))

@@ -95,8 +95,9 @@ def read_c3d(
     rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's name.
     up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
 
-    Raises: InputError naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
-    a marker that is missing for longer (with its frames).
+    Raises:
+      InputError: naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
+        a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     header = _header(path, content(path))
@@ -138,7 +139,8 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
     known samples (a line where there are fewer than four). Frames before the last marker appears and after the first
     disappears are left out, up to half of all.
 
-    Raises: InputError naming the marker and its frames (of the recording, from 0) where that is not enough.
+    Raises:
+      InputError: naming the marker and its frames (of the recording, from 0) where that is not enough.
     """
     frames = len(points)
     known = np.logical_not(missing)
@@ -324,7 +326,8 @@ class _Parameters:
 def _parameters(path: Path, data: bytes, at: int, stop: int) -> _Parameters:
     """Walk the chain of groups and parameters.
 
-    Raises: InputError for one that leads out of its section or the file.
+    Raises:
+      InputError: for one that leads out of its section or the file.
     """
     groups: dict[int, str] = {}
     found: list[tuple[int, str, _Value]] = []

@@ -139,7 +139,8 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
     """The clips of a file, sorted by name, from their attributes alone; groups that are no clips are left out.
 
-    Raises: InputError for what is no such file.
+    Raises:
+      InputError: for what is no such file.
     """
     with open_hdf5(Path(path)) as file:
         found = []
@@ -165,8 +166,9 @@ def read_cmu_h5(
 
     clip: its name in the file; may be left out where the file has one. name: of the result, by default the clip's.
 
-    Raises: InputError naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
-    shape, values that are not finite; MissingOptions where clip= is needed.
+    Raises:
+      InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
+        shape, values that are not finite; MissingOptions where clip= is needed.
     """
     with open_hdf5(Path(path)) as file:
         chosen = _chosen(path, file, clip)
@@ -248,7 +250,8 @@ def _walker(group: Any) -> h5py.Group | None:
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
     """The clip to read.
 
-    Raises: InputError for one that there is not, MissingOptions where several are to choose from.
+    Raises:
+      InputError: for one that there is not, MissingOptions where several are to choose from.
     """
     if clip is not None:
         if member(file, str(clip)) is not None:
@@ -270,7 +273,8 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
     """Frames and rate from a clip's attributes.
 
-    Raises: InputError for a group that is no clip.
+    Raises:
+      InputError: for a group that is no clip.
     """
     where = f"{path}, clip {name!r}"
     with reading(where):  # list_cmu_h5 passes over a damaged one
@@ -291,7 +295,8 @@ def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
 def _array(path: Any, file: h5py.File, header: CmuClip, key: str, rows: int | None) -> Array:
     """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is taken as that.
 
-    Raises: InputError for an array that is missing, damaged, or of another shape.
+    Raises:
+      InputError: for an array that is missing, damaged, or of another shape.
     """
     walker = _walker(member(file, header.name))
     where = f"{path}, clip {header.name!r}:"

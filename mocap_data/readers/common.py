@@ -93,7 +93,8 @@ _SHORT_UNITS = ("m", "dm", "cm", "mm", "in", "ft")
 def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     """`scale` as a number: of metres per unit of the file, or the name of that unit ("cm").
 
-    Raises: InputError for an unknown name, or a number that is not positive and finite.
+    Raises:
+      InputError: for an unknown name, or a number that is not positive and finite.
     """
     if isinstance(scale, str):
         text = scale.strip()
@@ -124,7 +125,8 @@ def upward(up: str) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
 
     With a downward axis, "-y", the recording is turned half round about the X axis of the result.
 
-    Raises: InputError for no axis.
+    Raises:
+      InputError: for no axis.
     """
     name = str(up).strip().lower()
     if name not in UP_AXES:
@@ -139,7 +141,8 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
         recording is not touched. "-x", "-y", "-z": that axis points down.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
-    Raises: InputError for another axis or scale.
+    Raises:
+      InputError: for another axis or scale.
     """
     axes, signs = upward(up)
     metres = metres_per_unit(scale, path)
@@ -161,7 +164,8 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
-    Raises: InputError, naming the file, for what `to_world` and `Clip` refuse.
+    Raises:
+      InputError: naming the file, for what `to_world` and `Clip` refuse.
     """
     if len(names) != positions.shape[1]:
         raise InputError(f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names")
@@ -184,7 +188,8 @@ def world_clip(
 def content(path: Path) -> bytes:
     """The bytes of a file.
 
-    Raises: InputError beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be read.
+    Raises:
+      InputError: beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be read.
     """
     return regular_file(path, at_most=MAX_FILE_BYTES).read_bytes()
 
@@ -192,7 +197,8 @@ def content(path: Path) -> bytes:
 def check_size(path: Any, frames: int, keypoints: int) -> None:
     """Refuse, before anything is allocated, a recording that is too large.
 
-    Raises: InputError for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
+    Raises:
+      InputError: for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
     """
     if keypoints > MAX_KEYPOINTS:
         raise InputError(f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read")
@@ -207,7 +213,8 @@ def check_size(path: Any, frames: int, keypoints: int) -> None:
 def rate_said(path: Any, rate_hz: float) -> float:
     """The frames per second that a file says, directly or as a time per frame.
 
-    Raises: InputError for a rate outside of RATES_HZ.
+    Raises:
+      InputError: for a rate outside of RATES_HZ.
     """
     if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         return rate_hz
@@ -296,7 +303,8 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
 
     line_numbers: of each row in the file, for errors.
 
-    Raises: InputError naming the line of a word that is no number, or no finite one.
+    Raises:
+      InputError: naming the line of a word that is no number, or no finite one.
     """
     try:
         values = np.array(rows, dtype=np.float64)

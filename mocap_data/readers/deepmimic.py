@@ -94,8 +94,9 @@ def read_deepmimic(
     rate_hz: in place of the frames' own durations, which must be alike.
     scale: metres per unit, or the unit's name. up: the upward axis; see `to_world`.
 
-    Raises: InputError naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
-    value that is not finite, no character.
+    Raises:
+      InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
+        value that is not finite, no character.
     """
     path = Path(path)
     frames = _frames(path, read_json(path))
@@ -277,7 +278,8 @@ def _character(path: Path, numbers: int) -> Path:
 def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
     """The joints of a DeepMimic character file.
 
-    Raises: InputError, naming it, for other contents.
+    Raises:
+      InputError: naming it, for other contents.
     """
     path = Path(path)
     if not path.is_file():

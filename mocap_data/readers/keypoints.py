@@ -50,8 +50,9 @@ def read_csv(
         the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
     scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
 
-    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not
-    finite, a number of columns that does not fit the names.
+    Raises:
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not
+        finite, a number of columns that does not fit the names.
     """
     path = Path(path)
     said, times, values = _named_table(path, content(path).removeprefix(b"\xef\xbb\xbf"))
@@ -200,8 +201,9 @@ def read_npz(
 
     Archives are read without pickle, so one that holds Python objects is refused.
 
-    Raises: InputError naming the file: no archive, damaged, an array missing, of a wrong shape or type, or a
-    value that is not finite.
+    Raises:
+      InputError: naming the file: no archive, damaged, an array missing, of a wrong shape or type, or a
+        value that is not finite.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))

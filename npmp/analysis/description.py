@@ -19,7 +19,8 @@ def open_module(module: Module) -> SkillModule:
 def describe(module: Module) -> dict[str, Any]:
     """The contract, the networks' sizes, the training record, the data's licences, and the file where there is one.
 
-    Raises: InputError for a module that is not there or is damaged.
+    Raises:
+      InputError: for a module that is not there or is damaged.
     """
     skill = open_module(module)
     contract, training = skill.contract, dict(skill.contract.training)

@@ -96,8 +96,9 @@ def interpolate(
       copies: robots per weight, worth more than one where physics is randomized.
       robot, robots_config, threads: as of `npmp.analysis.latent_use`. The clips are tracked by an ideal robot.
 
-    Raises: InputError for clips that there are not, that the module loses within half a second, or that have no strides
-      where they are asked for.
+    Raises:
+      InputError: for clips that there are not, that the module loses within half a second, or that have no strides
+        where they are asked for.
     """
     for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
         if given not in known:
@@ -154,7 +155,8 @@ def _latents(
 def aligned(first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align: str) -> tuple[Floats, Floats, str]:
     """A phase per frame of both clips, equal where they are to be mixed, and by what they are aligned.
 
-    Raises InputError where strides are asked for and a clip has none.
+    Raises:
+      InputError: where strides are asked for and a clip has none.
     """
     frames = (np.arange(len(first.qpos), dtype=np.float64), np.arange(len(second.qpos), dtype=np.float64))
     if align == "frames":
@@ -230,7 +232,8 @@ class _Recorder:
     """Follows robots until they fall or their sequence is over."""
 
     def __init__(self, env: ImitationEnv, length: Tensor, copies: int):
-        """length (n,): control steps of each robot's sequence. copies: robots per weight, of which the first is kept."""
+        """length (n,): control steps of each robot's sequence. copies: robots per weight, of which the first is
+        kept."""
         self.env, self.length, self.copies, self.t = env, length, copies, 0
         self.up = torch.ones(len(length), dtype=torch.bool)
         self.steps, self.moved = torch.zeros_like(length), torch.zeros(len(length), 3)

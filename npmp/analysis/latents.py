@@ -61,7 +61,8 @@ def latent_use(
       robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held as in training.
       threads: of the physics; 0: all cores.
 
-    Raises: InputError for a module or dataset that is not there, or that are of different robots.
+    Raises:
+      InputError: for a module or dataset that is not there, or that are of different robots.
     """
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)

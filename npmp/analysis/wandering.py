@@ -116,8 +116,9 @@ def wander(
     A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its simulation breaks
     down.
 
-    Raises: InputError for an unknown kind, and for a module or dataset that is not there, or that are of different
-      robots.
+    Raises:
+      InputError: for an unknown kind, and for a module or dataset that is not there, or that are of different
+        robots.
     """
     if unknown := [kind for kind in latents if kind not in LATENTS]:
         raise InputError(f"no latents '{unknown[0]}'; there are: {', '.join(LATENTS)}")
@@ -141,8 +142,8 @@ def wander(
 
 
 class _NoiseActor:
-    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses, so that what is drawn for
-    pushes and delays is what others meet."""
+    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses, so that what is drawn
+    for pushes and delays is what others meet."""
 
     def __init__(self, mean: Tensor, std: Tensor, generator: torch.Generator):
         self.mean, self.std, self.generator = mean, std, generator

@@ -36,7 +36,8 @@ class DmControlAdapter(dm_env.Environment):
     def __init__(self, env: TaskEnv[Any]):
         """Wrap an environment made with num_envs=1; the adapter owns it from then on.
 
-        Raises: InputError when it simulates more than one robot, or not with sim="batch" on the CPU.
+        Raises:
+          InputError: when it simulates more than one robot, or not with sim="batch" on the CPU.
         """
         if env.num_envs != 1:
             raise InputError(f"dm_env knows single environments: expected num_envs=1, got {env.num_envs}")
@@ -81,7 +82,8 @@ class DmControlAdapter(dm_env.Environment):
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
         """One control step; after the end of an episode a reset, whatever the action.
 
-        Raises: ValueError for an action of another shape.
+        Raises:
+          ValueError: for an action of another shape.
         """
         if self._over:
             return self.reset()

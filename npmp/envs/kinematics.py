@@ -40,7 +40,8 @@ class Kinematics(nn.Module):
     def __init__(self, model: mujoco.MjModel):
         """Read the tree from a compiled robot, without scenery.
 
-        Raises: InputError for a joint that is neither the free root nor a hinge, naming it.
+        Raises:
+          InputError: for a joint that is neither the free root nor a hinge, naming it.
         """
         super().__init__()
         if model.njnt == 0 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:

@@ -42,8 +42,9 @@ class Reference:
     def __init__(self, robot: Robot, motions: MotionSet, device: torch.device | str = "cpu"):
         """device: where the table is.
 
-        Raises: InputError when there is no clip, when a clip is too short or at another rate than the robot's control
-        rate, or when no clip has a sampling weight above 0.
+        Raises:
+          InputError: when there is no clip, when a clip is too short or at another rate than the robot's control
+            rate, or when no clip has a sampling weight above 0.
         """
         if not motions.motions:
             raise InputError("the dataset holds no clips")

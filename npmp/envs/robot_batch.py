@@ -252,7 +252,8 @@ class RobotBatch:
 def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     """Where a robot's positions (7 + nu) and velocities (6 + nu) stand among those of a scene.
 
-    Raises: ValueError where they do not stand side by side in the robot's order, or the scene has drives of its own.
+    Raises:
+      ValueError: where they do not stand side by side in the robot's order, or the scene has drives of its own.
     """
     root = model.body(robot.body_names[0])
     joint = int(root.jntadr[0])

@@ -94,7 +94,8 @@ class StartSampler:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue from checkpointed counts.
 
-        Raises: ValueError for counts of other segments, and for such as no run makes. KeyError: when one lacks.
+        Raises:
+          ValueError: for counts of other segments, and for such as no run makes. KeyError: when one lacks.
         """
         for name, own in (("failures", self._failures), ("visits", self._visits)):
             if state[name].shape != own.shape:

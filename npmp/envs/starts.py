@@ -22,7 +22,8 @@ class Starts:
     def __init__(self, robot: Robot, motions: MotionSet | None = None, *, share: float = 0.5):
         """share: of starts on the motions, where there are some.
 
-        Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
+        Raises:
+          InputError: for an empty dataset or one at another rate than the robot's control rate.
         """
         self.share = share
         self._qpos, self._qvel, self._state = _table(robot, motions)
@@ -45,7 +46,8 @@ class Starts:
 
 
 def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel (S, nv), packed states."""
+    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel (S, nv), packed
+    states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
     pos, rot, joints = pose_from_qpos(qpos)
     still, gravity = torch.zeros_like(pos), torch.zeros_like(pos)

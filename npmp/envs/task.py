@@ -1,7 +1,8 @@
 """What a task is: everything about an environment but the robots and the bookkeeping of episodes.
 
-A task is one file in `npmp/tasks/` and one YAML in `conf/task/`: what stands in the scene beside the robot, where episodes
-start, what is asked and how the policy sees it, and how the outcome of a control step is judged. `TaskEnv` does the rest.
+A task is one file in `npmp/tasks/` and one YAML in `conf/task/`: what stands in the scene beside the robot, where
+episodes start, what is asked and how the policy sees it, and how the outcome of a control step is judged. `TaskEnv`
+does the rest.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class Traces(NamedTuple):
 class Task(ABC):
     """One task of all robots of an environment. A subclass names itself, its objectives and its settings.
 
-    A step goes `judge` (which changes nothing), then `advance`; a reset `start`, then, when the robots are placed, `begin`.
-    Everything random comes from the generator that is passed in.
+    A step goes `judge` (which changes nothing), then `advance`; a reset `start`, then, when the robots are placed,
+    `begin`. Everything random comes from the generator that is passed in.
     """
 
     name: ClassVar[str]
@@ -101,7 +102,8 @@ class Task(ABC):
 
         motions: to start from, where there are some. training: the record of the module whose skills are reused.
 
-        Raises: InputError where nothing settles it.
+        Raises:
+          InputError: where nothing settles it.
         """
         return config
 
@@ -114,7 +116,8 @@ class Task(ABC):
 
     @abstractmethod
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """New episodes of robots ids (k,). where: what the caller of `TaskEnv.reset` settles itself, by the task's names."""
+        """New episodes of robots ids (k,). where: what the caller of `TaskEnv.reset` settles itself, by the task's
+        names."""
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """What is asked of robots ids (k,), which have just been placed at their start."""
@@ -128,13 +131,15 @@ class Task(ABC):
         return [(-1.0, 1.0)] * len(self.inputs)
 
     def privileged(self) -> Tensor:
-        """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n, p)."""
+        """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n,
+        p)."""
         env = self.env
         return torch.cat((true_state(env.state, env.home), self.observe(), env.robots.physics), -1)
 
     @abstractmethod
     def judge(self) -> Judgement:
-        """The control step that has just been made. Robots whose simulation broke down (`env.robots.broken`) have failed."""
+        """The control step that has just been made. Robots whose simulation broke down (`env.robots.broken`) have
+        failed."""
 
     def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
         """On to what the next decision is about: the next frame, a new command."""

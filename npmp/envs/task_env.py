@@ -20,9 +20,9 @@ T = TypeVar("T", bound=Task)
 class TaskEnv(Generic[T]):
     """Many robots, each at its own moment of its own episode of one task.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home + action. The
-    caller resets finished robots: `step`, look at the result, then `reset(done)`. After a step `state`, and what the task
-    observes, are what the next decision sees.
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home +
+    action. The caller resets finished robots: `step`, look at the result, then `reset(done)`. After a step `state`, and
+    what the task observes, are what the next decision sees.
 
     The same seed gives the same bits with sim="batch" on the CPU only.
     """
@@ -38,8 +38,8 @@ class TaskEnv(Generic[T]):
         sim: str = "batch",
         device: torch.device | str = "cpu",
     ):
-        """Build the simulations, each reset; where episodes end by time, at random moments of them, so that they do not end
-        together.
+        """Build the simulations, each reset; where episodes end by time, at random moments of them, so that they do not
+        end together.
 
         Args:
           robots: what stands between action and observation; by default ideal robots.
@@ -47,7 +47,8 @@ class TaskEnv(Generic[T]):
           sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
 
-        Raises: InputError for less than one robot, and as the task and the simulator do.
+        Raises:
+          InputError: for less than one robot, and as the task and the simulator do.
         """
         if num_envs < 1:
             raise InputError(f"num_envs must be at least 1, got {num_envs}")
@@ -168,7 +169,8 @@ class TaskEnv(Generic[T]):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit.
 
-        Raises: ValueError where it was taken of another task or another number of robots.
+        Raises:
+          ValueError: where it was taken of another task or another number of robots.
         """
         if state["age"].shape != self.age.shape:
             raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")

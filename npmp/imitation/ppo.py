@@ -283,8 +283,9 @@ class PPOTrainer(Resumable):
         Args:
           env: the robots to collect with.
 
-        Raises: InputError where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at
-          least to each.
+        Raises:
+          InputError: where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at
+            least to each.
         """
         try:
             import rsl_rl.algorithms  # noqa: F401

@@ -71,7 +71,8 @@ class MOVMPOTrainer(Resumable):
 
         env: the robots to collect with.
 
-        Raises: InputError for objectives that are not the environment's, or more minibatches than robots.
+        Raises:
+          InputError: for objectives that are not the environment's, or more minibatches than robots.
         """
         self.env, self.config = env, config
         if config.learner.objectives != tuple(env.objectives):

@@ -18,7 +18,8 @@ def names() -> tuple[str, ...]:
 def find(module: str | Path) -> Path:
     """The folder of a shipped module by its name; any other value is a folder already.
 
-    Raises InputError for neither.
+    Raises:
+      InputError: for neither.
     """
     folder = Path(module)
     if folder.is_dir():
@@ -32,7 +33,8 @@ def find(module: str | Path) -> Path:
 def card(module: str | Path) -> str:
     """The model card of a shipped module or of a module's folder: data, command, steps, scores, limits.
 
-    Raises InputError for an unknown module and for one without a card.
+    Raises:
+      InputError: for an unknown module and for one without a card.
     """
     if str(module) not in names() and not Path(module).is_dir():
         raise InputError(f"no shipped module '{module}'; there are: {', '.join(names()) or 'none'}")

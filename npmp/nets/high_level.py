@@ -66,7 +66,8 @@ class HighLevelNet(nn.Module):
         alpha: correlation of the prior, where theta starts.
         bound: limit on |m|, of all latent dimensions or of each: the range of latents seen in imitation.
 
-        Raises: ValueError unless 0 < alpha < 1 and the bounds are positive, one per dimension.
+        Raises:
+          ValueError: unless 0 < alpha < 1 and the bounds are positive, one per dimension.
         """
         super().__init__()
         self.config = c = config or HighLevelConfig()

@@ -20,7 +20,8 @@ from torch import Tensor
 def prior_std(alpha: float) -> float:
     """Standard deviation of a step of the prior: sqrt(1 - alpha^2), 0.3122 for alpha = 0.95.
 
-    Raises: ValueError unless 0 <= alpha < 1.
+    Raises:
+      ValueError: unless 0 <= alpha < 1.
     """
     if not 0.0 <= alpha < 1.0:
         raise ValueError(f"alpha must lie in [0, 1), got {alpha}")

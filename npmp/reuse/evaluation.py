@@ -15,10 +15,10 @@ from npmp.rollout import Actor, Moment, at_failure, rollout
 def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` says what came of it.
 
-    A robot that fails is put back at a start and goes on with what was settled for everyone in advance (`Task.script`), its
-    memory emptied; every step of every robot counts, the fall's and those from the new start included. So falling neither ends
-    the accounting nor is it hidden: it costs what the robot loses until it moves again, and is reported as falls per minute
-    besides. Episodes do not end by time.
+    A robot that fails is put back at a start and goes on with what was settled for everyone in advance (`Task.script`),
+    its memory emptied; every step of every robot counts, the fall's and those from the new start included. So falling
+    neither ends the accounting nor is it hidden: it costs what the robot loses until it moves again, and is reported as
+    falls per minute besides. Episodes do not end by time.
 
     Args:
       env: is reset first, and left wherever the trial ends. Its generator is reseeded.

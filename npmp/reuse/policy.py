@@ -64,7 +64,8 @@ class PolicyInput(NamedTuple):
 def module_sha256(folder: str | Path) -> str:
     """SHA-256 of a module's weights file: which module a policy belongs to.
 
-    Raises: InputError when the folder has none.
+    Raises:
+      InputError: when the folder has none.
     """
     path = Path(folder) / "module.safetensors"
     if not path.exists():
@@ -173,7 +174,8 @@ class HighLevelPolicy(nn.Module):
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.
 
-        Raises: OSError when the folder cannot be written.
+        Raises:
+          OSError: when the folder cannot be written.
         """
         content = asdict(self.contract) | ({} if training is None else {"training": training})
         artifact.write(Path(folder), "policy", SCHEMA, VERSION, content, self.state_dict())
@@ -187,8 +189,9 @@ class HighLevelPolicy(nn.Module):
         Args:
           module: the folder of the skill module it is to command; refused when it is not the one it was trained with.
 
-        Raises: InputError when a file is missing, damaged, of another version, does not fit the contract, or belongs to
-          another module.
+        Raises:
+          InputError: when a file is missing, damaged, of another version, does not fit the contract, or belongs to
+            another module.
         """
         policy = artifact.load(Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy)
         if module is not None:
@@ -198,7 +201,8 @@ class HighLevelPolicy(nn.Module):
     def check_module(self, folder: str | Path) -> None:
         """Refuse a module whose latents this policy has never seen.
 
-        Raises: InputError naming both modules' checksums.
+        Raises:
+          InputError: naming both modules' checksums.
         """
         found = module_sha256(folder)
         if found != self.contract.module_sha256:

@@ -88,7 +88,8 @@ class VMPOTrainer(Resumable):
           skill: a copy of it is used, frozen.
           policy: is trained in place.
 
-        Raises: InputError for a module of another robot, or objectives that are not the environment's.
+        Raises:
+          InputError: for a module of another robot, or objectives that are not the environment's.
         """
         self.env, self.config = env, config or VMPOTrainerConfig()
         skill.check_robot(env.robot)
@@ -192,8 +193,8 @@ class VMPOTrainer(Resumable):
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:
-    """The module's own scales of the true state (the last part of its encoder's context), the policy's of what is asked;
-    drawn physics, pushes and latents are about 1 as they are."""
+    """The module's own scales of the true state (the last part of its encoder's context), the policy's of what is
+    asked; drawn physics, pushes and latents are about 1 as they are."""
     known, asked = skill.context_scale, policy.command_scale
     width = 13 + 3 * joints
     rest = len(scale.mean) - width - len(asked.mean)

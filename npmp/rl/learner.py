@@ -59,7 +59,8 @@ class VMPOConfig:
     """Values of V-MPO. Sources: [LSP] latent-space-priors' V-MPO on CMU imitation with 5 objectives; [V]
     V-MPO paper; [N] robot-NPMP, Bohez et al. 2022; [D] our choice.
 
-    Raises InputError for values that contradict each other or lie out of range.
+    Raises:
+      InputError: for values that contradict each other or lie out of range.
     """
 
     objectives: tuple[str, ...] = ("reward",)  # names of the K objectives, in the order of the rewards
@@ -369,7 +370,8 @@ class VMPOLearner:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over the state of a learner of the same networks and objectives.
 
-        Raises InputError, before anything is changed, if names or shapes do not fit.
+        Raises:
+          InputError: before anything is changed, if names or shapes do not fit.
         """
         expected = {key: tensor for key, tensor in self.state_dict().items() if not key.startswith("optimizer.")}
         given = {key: tensor for key, tensor in state.items() if not key.startswith("optimizer.")}

@@ -35,7 +35,7 @@ class Rollout:
         valid: [T, B] bool, false where a step must not count (padding, the dead step of an automatic reset);
             None: all.
     Raises:
-        ValueError: shapes that do not fit, flags that are not bool.
+      ValueError: shapes that do not fit, flags that are not bool.
     """
 
     observations: Tree

@@ -46,7 +46,7 @@ def unroll(
     Returns:
         outputs with leaves [T, B, ...], and the state after step T - 1.
     Raises:
-        ValueError: no step, or inputs that do not lead with the shape of `resets`.
+      ValueError: no step, or inputs that do not lead with the shape of `resets`.
     """
     _check_time_batch(inputs, resets)
     outputs = []
@@ -66,7 +66,7 @@ def unroll_lstm(cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Ten
     Returns:
         h of every step [T, B, H], and (h, c) after the last.
     Raises:
-        ValueError: no step, or inputs that do not lead with the shape of `resets`.
+      ValueError: no step, or inputs that do not lead with the shape of `resets`.
     """
     _check_time_batch(inputs, resets)
     keep = (~resets).unsqueeze(-1).to(inputs.dtype)  # [T, B, 1]; a reset state is zero, so a product will do

@@ -119,7 +119,8 @@ class Adaptation:
 def read_spec(mjcf: Path) -> mujoco.MjSpec:
     """The file's spec as it stands.
 
-    Raises: InputError for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
+    Raises:
+      InputError: for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
     """
     if not mjcf.exists():
         raise InputError(f"no MJCF file '{mjcf}'")
@@ -144,7 +145,8 @@ def compile_spec(spec: mujoco.MjSpec, mjcf: Path) -> mujoco.MjModel:
 def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptation:
     """The foreign model's part of a robot.yaml, held against the model.
 
-    Raises InputError for names that do not exist, drives that neither say, and a model that cannot be adapted.
+    Raises:
+      InputError: for names that do not exist, drives that neither say, and a model that cannot be adapted.
     """
     spec = read_spec(mjcf)
     own = own_drives(spec)
@@ -355,7 +357,8 @@ def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool 
     weighs.
 
     Looks whose files are missing are left out, and with drop_missing what collides too. Gives the names of such meshes.
-    Raises InputError where a missing mesh collides otherwise, or gives a body its mass.
+    Raises:
+      InputError: where a missing mesh collides otherwise, or gives a body its mass.
     """
     leftovers = (
         spec.keys, spec.sensors, spec.actuators, spec.tendons, spec.equalities, spec.excludes, spec.pairs, spec.lights,

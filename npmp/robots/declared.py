@@ -50,7 +50,8 @@ class _Seen:
 def refuse_excess(mjcf: Path) -> None:
     """Look through an MJCF or URDF, what it includes and the sizes of its assets.
 
-    Raises: InputError for no regular file, no XML, files that include one another in a circle, assets that are no
+    Raises:
+      InputError: for no regular file, no XML, files that include one another in a circle, assets that are no
         regular files, and for more of anything than a robot needs.
     """
     seen = _Seen(mjcf)

@@ -20,8 +20,9 @@ def locate(reference: str, folder: Path) -> Path:
     """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of Menagerie, downloaded if need
     be.
 
-    Raises InputError for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked
-    at.
+    Raises:
+      InputError: for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked
+        at.
     """
     if not reference.startswith(PREFIX):
         path = Path(reference).expanduser()

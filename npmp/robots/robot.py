@@ -126,7 +126,8 @@ def own_names() -> tuple[str, ...]:
 def find(robot: str | Path) -> Path:
     """The robot.yaml of a packaged robot, of one of one's own (`own_names`), or of the path of a folder or file.
 
-    Raises InputError where there is none.
+    Raises:
+      InputError: where there is none.
     """
     for folder in (_PACKAGE, *_own_folders()):
         if str(robot) == Path(robot).name and (folder / robot / "robot.yaml").is_file():
@@ -150,8 +151,9 @@ def find(robot: str | Path) -> Path:
 def load(robot: str | Path) -> Robot:
     """The packaged robot of that name, or your own by its name or by the path of its folder or of its robot.yaml.
 
-    Raises InputError for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a
-    model of MuJoCo Menagerie that cannot be had.
+    Raises:
+      InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a
+        model of MuJoCo Menagerie that cannot be had.
     """
     return _read(find(robot))
 

@@ -112,7 +112,8 @@ def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry
     A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left" swaps ends of names
     and "*left*" what stands anywhere in them.
 
-    Raises InputError where a swapped name does not exist, or joints or markers are no mirror images.
+    Raises:
+      InputError: where a swapped name does not exist, or joints or markers are no mirror images.
     """
     entry = fields(value, where, required=("normal", "swap"), optional=("tolerance",))
     tolerance = positive(entry.get("tolerance", _TOLERANCE), f"{where}.tolerance")

@@ -39,7 +39,8 @@ def make_simulator(
       name: "batch", MuJoCo on the CPU's threads, whatever the device; "warp", mujoco_warp on the device.
       num_threads: of "batch"; 0 for all cores.
 
-    Raises: InputError for an unknown name, or where mujoco_warp is not installed.
+    Raises:
+      InputError: for an unknown name, or where mujoco_warp is not installed.
     """
     device = torch.device(device)
     if name not in SIMULATORS:

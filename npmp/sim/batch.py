@@ -34,7 +34,8 @@ class BatchSim:
           control_rate_hz: how often `step` is called, in simulated time [Hz].
           num_threads: 0 for all cores. The result does not depend on it, to the bit.
 
-        Raises: ValueError when the control period is no multiple of the timestep.
+        Raises:
+          ValueError: when the control period is no multiple of the timestep.
         """
         self.substeps = substeps_of(model, control_rate_hz)
         self.model = model

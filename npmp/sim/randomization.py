@@ -119,7 +119,8 @@ class PhysicsRandomizer:
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
         """Expand the model fields that vary. Every simulation starts with the model's own values.
 
-        Raises: InputError where the simulator cannot vary one of them.
+        Raises:
+          InputError: where the simulator cannot vary one of them.
         """
         model, c = sim.model, config
         self._sim, self._config = sim, config

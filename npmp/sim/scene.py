@@ -45,7 +45,8 @@ def flat_scene(
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
     """Add a sensor per body that is not a foot, which reads how many contacts that body has with the floor.
 
-    They cost a few per cent of the physics, so only tasks that terminate on them ask for them. Returns: the sensors' names.
+    They cost a few per cent of the physics, so only tasks that terminate on them ask for them. Returns: the sensors'
+      names.
     """
     bodies = [body for body in robot.body_names if body not in robot.foot_bodies]
     for body in bodies:

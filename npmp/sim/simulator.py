@@ -72,7 +72,8 @@ class Simulator(Protocol):
     def sensor(self, name: str) -> Tensor:
         """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step` leaves it.
 
-        Raises: KeyError for a sensor that the model has not.
+        Raises:
+          KeyError: for a sensor that the model has not.
         """
 
     def snapshot(self) -> Tensor:

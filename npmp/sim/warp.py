@@ -74,8 +74,9 @@ class WarpSim:
           contacts: that have room in one simulation. By default as many as the model can have, at most 48; more are
             left out, with a RuntimeWarning.
 
-        Raises: InputError for a model with what mujoco_warp does not support; ValueError when the control period is no
-          multiple of the timestep.
+        Raises:
+          InputError: for a model with what mujoco_warp does not support; ValueError when the control period is no
+            multiple of the timestep.
         """
         self.model, self.num_envs = model, num_envs
         self.substeps = substeps_of(model, control_rate_hz)
@@ -259,8 +260,9 @@ def contacts_at_most(model: mujoco.MjModel) -> int:
     """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a capsule, 4 of anything
     else.
 
-    Raises: InputError for a model in which anything but planes is collided with: nobody could say how many there can
-      be.
+    Raises:
+      InputError: for a model in which anything but planes is collided with: nobody could say how many there can
+        be.
     """
     kinds, planes = mujoco.mjtGeom, model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     others = ~planes & ((model.geom_contype | model.geom_conaffinity) != 0)

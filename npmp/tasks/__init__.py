@@ -67,7 +67,8 @@ def make(
       sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on the device.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
-    Raises: InputError for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
+    Raises:
+      InputError: for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
     """
     kind: Any = find(task) if isinstance(task, str) else task
     _check_device(str(device))

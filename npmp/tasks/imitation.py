@@ -45,8 +45,8 @@ class ImitationConfig:
 class Imitation(Task):
     """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
 
-    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when it falls, and has no end
-    of clip. One that was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
+    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when it falls, and has
+    no end of clip. One that was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
 
     A start is settled by `clip` and `frame` (k,): clip index and global frame.
     """
@@ -60,7 +60,8 @@ class Imitation(Task):
     def __init__(self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None):
         """motions: what is tracked.
 
-        Raises: InputError for none, for an empty dataset and one at another rate than the robot's control rate.
+        Raises:
+          InputError: for none, for an empty dataset and one at another rate than the robot's control rate.
         """
         if motions is None:
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
@@ -90,7 +91,8 @@ class Imitation(Task):
     # --- episodes ---
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames drawn by the sampler."""
+        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames drawn by the
+        sampler."""
         clip, frame = (where["clip"], where["frame"]) if where else self.sampler.sample(len(ids), generator)
         self._track(ids, clip, frame)
         self.free[ids], self.grace[ids] = False, 0
@@ -184,7 +186,8 @@ class Imitation(Task):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """As `Task.load_state_dict`.
 
-        Raises: ValueError where it was taken with other clips, or holds frames that there are not.
+        Raises:
+          ValueError: where it was taken with other clips, or holds frames that there are not.
         """
         if state["clip_lengths"].tolist() != self.reference.length.tolist():
             raise ValueError("other clips, or the same in another order")

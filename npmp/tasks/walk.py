@@ -39,7 +39,8 @@ class WalkConfig:
 
     phi: float = 0.5  # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     velocity_filter: float = 0.0  # c of v <- c v + (1 - c) v_new, by which steps are judged; 0.95 for OP3 [P]
-    # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions' (`command_range_from_motions`)
+    # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions'
+    # (`command_range_from_motions`)
     command_range: CommandRange | None = None
     command_period_s: float = 3.0  # between changes of the command
     command_change: float = 0.5  # w: chance of a component to change then
@@ -156,7 +157,8 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
     Velocities are averaged over `window_s`, about a stride: within a stride a walking body sways, and nobody can be
     asked to sway on command.
 
-    Raises: InputError for an empty set.
+    Raises:
+      InputError: for an empty set.
     """
     if not motions.motions:
         raise InputError("the dataset holds no clips")
@@ -177,11 +179,11 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
 class Walk(Task):
     """Robots on flat ground, each asked to move at a velocity.
 
-    A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3) is what
-    the next decision sees.
+    A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3)
+    is what the next decision sees.
 
-    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on self-collision,
-    which is not seen here: the robot's geoms collide with the floor only.
+    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on
+    self-collision, which is not seen here: the robot's geoms collide with the floor only.
     """
 
     name = "walk"
@@ -196,9 +198,11 @@ class Walk(Task):
     def __init__(self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None):
         """motions: reference motions to start from; without them every episode starts from the home pose.
 
-        Where the config names no range of commands, it is that of the motions' velocities, or, without motions, a modest one.
+        Where the config names no range of commands, it is that of the motions' velocities, or, without motions, a
+        modest one.
 
-        Raises: InputError for an empty dataset or one at another rate than the robot's control rate.
+        Raises:
+          InputError: for an empty dataset or one at another rate than the robot's control rate.
         """
         config = config or WalkConfig()
         if config.command_range is None:
@@ -356,7 +360,8 @@ WalkEnv = TaskEnv[Walk]
 def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
     """Ranges read from a file, as the configuration wants them.
 
-    Raises: InputError unless they are three pairs of numbers.
+    Raises:
+      InputError: unless they are three pairs of numbers.
     """
     try:
         (a, b), (c, d), (e, f) = values

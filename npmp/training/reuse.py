@@ -90,8 +90,8 @@ def train_policy(
 
     Args:
       module: the skill module's folder.
-      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is trained and what is judged
-        are two environments.
+      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is trained and what is
+        judged are two environments.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.

@@ -15,9 +15,9 @@ from npmp.tasks.imitation import ImitationEnv
 class Explorer:
     """A module with sampled latents and action noise. Its notes are what `Replay.add` takes of a step.
 
-    At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a while, and are then sent
-    to track another frame from where they stand; others are sent there at once. So the policy meets states off the reference,
-    and the decoder whatever the prior asks of it (ControlVAE).
+    At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a while, and are then
+    sent to track another frame from where they stand; others are sent there at once. So the policy meets states off the
+    reference, and the decoder whatever the prior asks of it (ControlVAE).
     """
 
     def __init__(

@@ -143,7 +143,8 @@ class Replay:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue from checkpointed slots.
 
-        Raises: ValueError when they are of another shape or kind, or would be written beyond the end; nothing is changed
+        Raises:
+          ValueError: when they are of another shape or kind, or would be written beyond the end; nothing is changed
             then. KeyError: when a field lacks.
         """
         filled = len(state["frame"])

@@ -1,7 +1,8 @@
 """Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
 
-Each example takes a valid file of a format and damages it by a few of the operations below. NPMP_FUZZ=2000 tries so many
-of each format instead of the usual few; python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...] goes on for a time.
+Each example takes a valid file of a format and damages it by a few of the operations below. NPMP_FUZZ=2000 tries so
+many of each format instead of the usual few; python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...] goes on
+for a time.
 """
 
 from __future__ import annotations

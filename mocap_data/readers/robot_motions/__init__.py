@@ -79,8 +79,9 @@ def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, 
     options, all optional: joint_names, robot (whose documented joint order it has), name, source, licence;
         body_names for mjlab, rate_hz for unitree_csv.
 
-    Raises: InputError, naming the file: no such file, none of the formats, an unknown option, or contents that are
-    damaged or contradict the options.
+    Raises:
+      InputError: naming the file: no such file, none of the formats, an unknown option, or contents that are
+        damaged or contradict the options.
     """
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind

@@ -45,8 +45,9 @@ class RobotMotion:
     source, licence: of the motion.
     conventions: what the file's own conventions were and how they were turned into these, in words by topic.
 
-    Raises: InputError for wrong shapes, values that are not finite, quaternions not of length 1, angles that must be
-    degrees, heights that cannot be metres, repeated names, or a rate that is not positive.
+    Raises:
+      InputError: for wrong shapes, values that are not finite, quaternions not of length 1, angles that must be
+        degrees, heights that cannot be metres, repeated names, or a rate that is not positive.
     """
 
     name: str
@@ -114,7 +115,8 @@ class RobotMotion:
 def unique(names: Sequence[str], what: str) -> tuple[str, ...]:
     """`names` as a tuple of texts.
 
-    Raises: InputError for one that appears twice.
+    Raises:
+      InputError: for one that appears twice.
     """
     found = tuple(str(name) for name in names)
     repeated = sorted({name for name in found if found.count(name) > 1})
@@ -126,7 +128,8 @@ def unique(names: Sequence[str], what: str) -> tuple[str, ...]:
 def unit(quaternions: Array, what: str) -> Array:
     """Quaternions (T, B, 4) scaled to length 1.
 
-    Raises: InputError, with the frame, for what is no rotation.
+    Raises:
+      InputError: with the frame, for what is no rotation.
     """
     with np.errstate(over="ignore"):
         length = np.linalg.norm(quaternions, axis=-1)
@@ -211,7 +214,8 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 def layout_of(robot: str) -> Layout:
     """The documented layout of `robot`.
 
-    Raises: InputError naming those there are.
+    Raises:
+      InputError: naming those there are.
     """
     if robot not in LAYOUTS:
         raise unknown("documented joint order for robot", robot, LAYOUTS)
@@ -232,8 +236,9 @@ def names_of_joints(
     in_file: the names that the file gives, None for none. joint_names, robot: the options of the reader.
     documented: robots whose layout a file of this format and number of joints is documented to have.
 
-    Raises: InputError where options and file contradict each other or the count, and MissingOptions where nothing
-    says the names: an order is never guessed.
+    Raises:
+      InputError: where options and file contradict each other or the count, and MissingOptions where nothing
+        says the names: an order is never guessed.
     """
     given = None if joint_names is None else unique(joint_names, f"{path}: joint")
     if in_file is not None:

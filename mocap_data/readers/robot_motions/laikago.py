@@ -39,8 +39,9 @@ def read_laikago(
 
     joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) is the one with this layout.
 
-    Raises: InputError naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
-    is no finite number.
+    Raises:
+      InputError: naming the file: no JSON, FrameDuration or Frames missing, frames of another length, a value that
+        is no finite number.
     """
     path = Path(path)
     document = read_json(path)
@@ -80,7 +81,8 @@ def read_laikago(
 def frames_of(path: Path, frames: Any) -> Any:
     """Frames as an array (T, 19).
 
-    Raises: InputError, with the frame, for another length or what is no finite number.
+    Raises:
+      InputError: with the frame, for another length or what is no finite number.
     """
     if not isinstance(frames, list) or not frames:
         raise InputError(f"{path}: Frames must be a list of frames, at least one")

@@ -54,8 +54,9 @@ def read_mjlab(
 
     Read without pickle: an archive that holds Python objects is refused.
 
-    Raises: InputError naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
-    are not finite, names that contradict each other; MissingOptions where nothing names the joints.
+    Raises:
+      InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
+        are not finite, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
     arrays = _checked(path)
@@ -138,7 +139,8 @@ def keys_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
 def texts(path: Path, key: str, array: Any) -> tuple[str, ...] | None:
     """An array of names, None for none.
 
-    Raises: InputError for anything else than a list of texts.
+    Raises:
+      InputError: for anything else than a list of texts.
     """
     if array is None:
         return None

@@ -44,8 +44,9 @@ def read_unitree_csv(
     joint_names, robot: where neither a header nor a file beside it names the joints; without any a row of 29, 27 or 19
         joints is the dataset's G1, H1-2 or H1.
 
-    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite,
-    quaternions that are none, names that contradict each other; MissingOptions where nothing names the joints.
+    Raises:
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not finite,
+        quaternions that are none, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
     data = content(path)
@@ -97,7 +98,8 @@ def _order_said(joint_names: Sequence[str] | None, robot: str) -> str:
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array, int]:
     """The header, if there is one, the numbers (T, columns), and how many columns there are.
 
-    Raises: InputError naming file and line: no rows, rows of differing length, a text or a value that is not finite.
+    Raises:
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not finite.
     """
     body = data.lstrip()
     first, _, rest = body.partition(b"\n")
@@ -138,7 +140,8 @@ def columns_of(
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The joint names that a header gives, and the order of the quaternion's components in columns 3 to 6.
 
-    Raises: InputError for a header that does not name each column, or no quaternion where it belongs.
+    Raises:
+      InputError: for a header that does not name each column, or no quaternion where it belongs.
     """
     if header is None:
         return None, _QUATERNION

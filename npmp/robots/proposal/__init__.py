@@ -64,7 +64,8 @@ def propose(
       folder: where robot.yaml will lie, for messages and a relative reference.
       drop_missing: leave out colliding shapes whose mesh files are missing; without it they are refused.
 
-    Raises: InputError for a model that cannot be read, has no legs, or whose proposal does not load.
+    Raises:
+      InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
     """
     spec = read_spec(mjcf)
     drives, keys, timestep = own_drives(spec), _standing_keys(spec), float(spec.option.timestep)
