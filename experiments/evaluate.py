@@ -335,7 +335,8 @@ def print_summary(result: Mapping[str, Any], out: Path, policy: HighLevelPolicy 
         task = tasks.find(policy.contract.task)
         ours, random = result["walking"]["policy"], result["walking"]["random_latents"]
         terminal.print(
-            f"{task.name}: {task.main_figure} {ours[task.main_figure]:.3f}, {ours['falls_per_minute']:.2f} falls a minute;"
+            f"{task.name}: {task.main_figure} {ours[task.main_figure]:.3f}, {ours['falls_per_minute']:.2f} "
+            "falls a minute;"
             f" random latents {random[task.main_figure]:.3f}, {random['falls_per_minute']:.2f}",
             highlight=False,
             soft_wrap=True,

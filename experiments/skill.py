@@ -86,7 +86,8 @@ def latent_chart(use: LatentUse) -> list[str]:
     """Lines of a bar chart of KL per dimension, at most 80 columns wide."""
     most = max(float(use.kl.max()), 1e-9)
     lines = [
-        f"KL to the prior {float(use.kl.sum()):.2f} nats/step; {use.active()} of {len(use.kl)} dimensions above {ACTIVE_NATS:g}",
+        f"KL to the prior {float(use.kl.sum()):.2f} nats/step; {use.active()} of {len(use.kl)} dimensions above "
+        f"{ACTIVE_NATS:g}",
         "std: of z, the prior's is 1; mean: the encoder mean's share of z's innovation",
         f"{'dim':>4} {'nats/step':<{BAR + 8}} {'std':>6} {'mean':>6}",
     ]
@@ -181,8 +182,10 @@ def show_wandering(figures: dict[str, Any]) -> None:
         )  # fmt: skip
     console().print(table)
     console().print(
-        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of those still up "
-        "then count as that, so means are lower bounds. Last column: how many times as long the prior keeps them up, with 95 %.",
+        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of "
+        "those still up "
+        "then count as that, so means are lower bounds. Last column: how many times as long the prior keeps "
+        "them up, with 95 %.",
         highlight=False,
     )
 
@@ -197,8 +200,10 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
             raise InputError(f"npmp skill interpolate needs {key}=..., e.g. data=motions.h5 from=CLIP to=CLIP")
     names = str(config["from"]), str(config["to"])
     result = analysis.interpolate(
-        str(config.module), str(config.data), *names, robot=robot, weights=config.weights, align=config.align, mix=config.mix,
-        copies=1 if config.randomization.name == "none" else config.envs, seed=run.seed, robots_config=like, threads=run.threads,
+        str(config.module), str(config.data), *names, robot=robot, weights=config.weights, align=config.align,
+        mix=config.mix,
+        copies=1 if config.randomization.name == "none" else config.envs, seed=run.seed, robots_config=like,
+        threads=run.threads,
     )  # fmt: skip
     figures = {
         "module": Path(str(config.module)).name,

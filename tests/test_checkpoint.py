@@ -199,7 +199,8 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(tmp_path: Path, monkeypatch
 
 def test_numbers_that_are_none_are_found_by_name() -> None:
     tensors = content(1) | {
-        "nan": torch.tensor([1.0, float("nan")]), "inf": torch.tensor([float("inf"), -float("inf")]), "empty": torch.zeros(0),
+        "nan": torch.tensor([1.0, float("nan")]), "inf": torch.tensor([float("inf"), -float("inf")]),
+        "empty": torch.zeros(0),
         "huge": torch.full((4,), 3e38),  # finite, though their sum is not
     }  # fmt: skip
     assert checkpoint.not_finite(tensors) == ["nan", "inf"]

@@ -43,7 +43,8 @@ NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 FULL = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(
-        friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.01, joint_offset=0.05, damping=Spread(0.2, 0.1),
+        friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.01, joint_offset=0.05,
+        damping=Spread(0.2, 0.1),
         friction_loss=Spread(0.1), gain=Spread(0.2, 0.1), torque=Spread(0.2),
     ),
     pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1),
@@ -201,7 +202,8 @@ def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> Imitation
 
 def fast(robot: Robot, motions: MotionSet, device: torch.device) -> WorldModelTrainer:
     config = WorldModelConfig(
-        collect_steps=3, replay_steps=24, warmup_steps=12, model_hidden=(16,), model_updates=1, model_batch=16, window=4,
+        collect_steps=3, replay_steps=24, warmup_steps=12, model_hidden=(16,), model_updates=1, model_batch=16,
+        window=4,
         policy_updates=1, policy_batch=8, horizon=(3, 5), prior_share=0.3, prior_steps=4, rejoin_rate=10.0,
     )  # fmt: skip
     return WorldModelTrainer(imitate(robot, motions, device), NET, config)

@@ -46,7 +46,8 @@ def wandering(
         rows.append((kind, *map(number, values), shown))
     words = (
         f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those "
-        "still up then count as that. prior: the latents' AR(1) process; white: independent latents of the same variance; "
+        "still up then count as that. prior: the latents' AR(1) process; white: independent latents of the same "
+        "variance; "
         "white_actions: joint targets with the mean and spread that they have under the prior, independent at every "
         "step. Starts, physics, senses and pushes are the same."
     )

@@ -256,7 +256,8 @@ def _header(path: Path, data: bytes) -> _Header:
     needed = frames * (4 * points + analogs) * (4 if data_scale < 0.0 else 2)
     if data_start < 2 or begin + needed > len(data):
         raise InputError(
-            f"{path} declares {frames} frames of {points} points ({needed:,} bytes from block {data_start} on), the file "
+            f"{path} declares {frames} frames of {points} points ({needed:,} bytes from block {data_start} on), "
+            "the file "
             f"has {len(data):,} bytes; it is cut short or damaged"
         )
     size = needed // frames

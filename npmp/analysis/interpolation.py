@@ -146,7 +146,8 @@ def _latents(
         steps = int(result.steps[i])
         if steps * env.dt < SHORTEST_S:
             raise InputError(
-                f"the module tracks clip '{name}' for {steps * env.dt:.2f} s only; its latents need {SHORTEST_S} s: take another"
+                f"the module tracks clip '{name}' for {steps * env.dt:.2f} s only; its latents need "
+                f"{SHORTEST_S} s: take another"
             )
         found.append(result.latents[:steps, i])
     return found[0], found[1]

@@ -51,7 +51,8 @@ class Reference:
         for m in motions.motions:
             if abs(m.rate_hz - robot.control_rate_hz) > 1e-6:
                 raise InputError(
-                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, but {robot.name} is controlled at {robot.control_rate_hz:g} Hz:"
+                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, but {robot.name} is controlled at "
+                    f"{robot.control_rate_hz:g} Hz:"
                     f" retarget it with rate_hz={robot.control_rate_hz:g}"
                 )
             if len(m.qpos) < MIN_FRAMES:

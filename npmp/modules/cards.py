@@ -124,7 +124,8 @@ def _scores(content: CardContent) -> str:
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
         "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions;"
-        f" deviations are over the tracked steps: of the base the median over clips, of the joints the mean.\n\n{COLUMNS}{rows}"
+        f" deviations are over the tracked steps: of the base the median over clips, of the joints the "
+        f"mean.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."

@@ -42,7 +42,8 @@ class VMPOTrainerConfig:
     def __post_init__(self) -> None:
         if self.unroll < 1 or self.updates < 1 or min(self.critic_hidden, default=0) < 1:
             raise ValueError(
-                f"unroll, updates and every width of critic_hidden must be at least 1; got {self.unroll}, {self.updates}, "
+                f"unroll, updates and every width of critic_hidden must be at least 1; got {self.unroll}, "
+                f"{self.updates}, "
                 f"{self.critic_hidden}"
             )
 
@@ -95,7 +96,8 @@ class VMPOTrainer(Resumable):
         skill.check_robot(env.robot)
         if self.config.learner.objectives != tuple(env.objectives):
             raise InputError(
-                f"the task's objectives are {list(env.objectives)}, the algorithm's {list(self.config.learner.objectives)}"
+                f"the task's objectives are {list(env.objectives)}, the algorithm's "
+                f"{list(self.config.learner.objectives)}"
             )
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         policy.to(env.device)

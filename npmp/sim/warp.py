@@ -164,7 +164,8 @@ class WarpSim:
         self._told |= set(found)
         for name, count in found.items():
             warnings.warn(
-                f"mujoco_warp had no room for all contacts or constraints of {count} of {self.num_envs} robots ({name}) and left"
+                f"mujoco_warp had no room for all contacts or constraints of {count} of {self.num_envs} robots "
+                f"({name}) and left"
                 f" some out: their physics is wrong there; WarpSim(contacts=...) makes room",
                 RuntimeWarning,
                 stacklevel=2,

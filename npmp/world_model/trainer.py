@@ -114,7 +114,8 @@ class WorldModelTrainer(Resumable):
             self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size).to(env.device)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         if config.compile:
-            torch.compiler.reset()  # a trainer before this one in the process counts towards torch's limit of recompilations
+            # a trainer before this one in the process counts towards torch's limit of recompilations
+            torch.compiler.reset()
         self.fit = ModelFit(self.model, config)
         self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it: see `iteration`
         sensing = env.robots.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)

@@ -34,7 +34,8 @@ def test_proprioception_is_in_the_order_of_its_layout(robot: Robot) -> None:
     up = torch.tensor([0.0, 0.6, 0.8])  # the world's vertical in the root frame: row 2 of the rotation
     rotation = torch.stack((torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.8, -0.6]), up))
     state = RobotState(
-        torch.tensor([5.0, 6.0, 0.5]), rotation, home + 0.1, torch.tensor([7.0, 7.0, 7.0]), torch.tensor([1.0, 2.0, 3.0]),
+        torch.tensor([5.0, 6.0, 0.5]), rotation, home + 0.1, torch.tensor([7.0, 7.0, 7.0]),
+        torch.tensor([1.0, 2.0, 3.0]),
         torch.full((12,), 9.0), GRAVITY * torch.tensor([0.5, 0.0, 1.0]), home - 0.2,
     )  # fmt: skip
     widths = [width for _, width in proprioception_layout(12)]

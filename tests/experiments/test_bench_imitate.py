@@ -28,7 +28,8 @@ def figures_of(capsys: pytest.CaptureFixture[str], data: Path, arguments: Sequen
 # an algorithm in a second
 SHORT = {
     "world_model": [
-        "algo.warmup_steps=16", "algo.model_updates=1", "algo.policy_updates=1", "algo.horizon=[2,2]", "algo.policy_batch=16",
+        "algo.warmup_steps=16", "algo.model_updates=1", "algo.policy_updates=1", "algo.horizon=[2,2]",
+        "algo.policy_batch=16",
     ],
     "mo_vmpo": ["algo=mo_vmpo", "algo.unroll=8", "algo.critic_hidden=[32,32]"],
 }  # fmt: skip

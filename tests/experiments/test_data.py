@@ -98,7 +98,8 @@ def test_a_bound_licence_is_accepted_or_nothing_happens(
     assert cli.main(["data", "fetch", "bound"]) == 2
     said = capsys.readouterr().err
     assert said.splitlines() == [
-        "npmp: error: bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; accept_licence=true accepts this"
+        "npmp: error: bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; "
+        "accept_licence=true accepts this"
     ]
     assert not (tmp_path / "cache").exists()
     assert cli.main(["data", "fetch", "bound", "accept_licence=true"]) == 0

@@ -195,7 +195,10 @@ def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
-    program = "import sys; from experiments import cli; code = cli.main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
+    program = (
+        "import sys; from experiments import cli; code = cli.main(sys.argv[1:]); "
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

@@ -129,7 +129,8 @@ sys.exit(cli.main(sys.argv[1:]))
 """
     command = [sys.executable, "-c", program, "imitate"]
     done = subprocess.run(
-        [*command, f"data={data}", f"out={out}", "debug=tiny", "threads=1"], cwd=ROOT, env=environment(), capture_output=True,
+        [*command, f"data={data}", f"out={out}", "debug=tiny", "threads=1"], cwd=ROOT, env=environment(),
+        capture_output=True,
         text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 128 + number, done.stderr

@@ -67,7 +67,8 @@ def test_add_makes_a_module_with_its_card(
         "# dog", "It cannot jump, nor swim. Less than half is tracked of", "Seed 0", "2 recordings, 2 motions", "5 s",
         "| held-out, all (2), nominal | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
         "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | 0.050 rad |",
-        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
+        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | 1 | 3.0 cm | 7.0 cm "
+        "| 0.050 rad |",
         "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
     ):  # fmt: skip
         assert words in card, words

@@ -323,7 +323,8 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     client = pytest.importorskip("websockets.sync.client")
     flags = [
         "--headless", "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-        "--remote-debugging-port=0", "--window-size=620,520", "--hide-scrollbars", f"--user-data-dir={tmp_path / 'profile'}",
+        "--remote-debugging-port=0", "--window-size=620,520", "--hide-scrollbars",
+        f"--user-data-dir={tmp_path / 'profile'}",
     ]  # fmt: skip
     process = subprocess.Popen(
         [CHROMIUM, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
@@ -353,14 +354,16 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
     browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#replay.ready canvas')")
     browser.value(f"{part % 'canvas'}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     browser.wait_for(f"parseFloat({part % 'scrub'}.value) > 0")  # it plays
-    box = f"(() => {{ const r = {part % 'canvas'}.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; }})()"
+    corners = "[r.left, r.top, r.width, r.height]"
+    box = f"(() => {{ const r = {part % 'canvas'}.getBoundingClientRect(); return {corners}; }})()"
     left, top, wide, high = browser.value(box)
     middle = {"x": left + 0.1 * wide, "y": top + 0.2 * high, "width": 0.8 * wide, "height": 0.75 * high}
     last = browser.value(f"parseFloat({part % 'scrub'}.max)")
 
     def scrub(share: float) -> np.ndarray:
         browser.value(
-            f"{part % 'scrub'}.value = {share * last}; {part % 'scrub'}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+            f"{part % 'scrub'}.value = {share * last}; {part % 'scrub'}.dispatchEvent(new Event('input', "
+            f"{{bubbles: true}}))"
         )
         return browser.settled(middle)
 

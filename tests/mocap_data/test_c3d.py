@@ -124,7 +124,8 @@ def test_garbled(tmp_path: Path) -> None:
         (whole[:1500], "it is cut short or damaged|parameters are damaged"),
         (
             whole[:-600],
-            r"declares 50 frames of 3 points \(2,400 bytes from block 4 on\), the file has .*; it is cut short or damaged",
+            r"declares 50 frames of 3 points \(2,400 bytes from block 4 on\), the file has .*; it is cut short "
+            r"or damaged",
         ),
         (whole[:515] + b"\x55" + whole[516:], "processor type 85, only Intel's"),
         (whole[:2] + struct.pack("<H", 0) + whole[4:], "holds no points"),

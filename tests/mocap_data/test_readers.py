@@ -319,7 +319,8 @@ def test_one_clip_of_a_file_of_one(bvh: Path) -> None:
 
 def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
     deep = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 " for i in range(1, 1500))
-    text = f"HIERARCHY\nROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}\nMOTION\nFrames: 1\nFrame Time: 0.1\n5\n"
+    root = f"ROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}"
+    text = f"HIERARCHY\n{root}\nMOTION\nFrames: 1\nFrame Time: 0.1\n5\n"
     (tmp_path / "deep.bvh").write_text(text)
     clip = mocap_data.read(tmp_path / "deep.bvh", scale=1.0, up="z")
     np.testing.assert_array_equal(clip.positions[0, -1], [5, 1499, 0])

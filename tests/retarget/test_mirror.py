@@ -143,7 +143,8 @@ def test_names() -> None:
     found = sides(["root", "lfemur", "rfemur", "lowerback", "LeftArm", "RightArm", "L_knee", "R_knee", "l_el", "r_el"])
     assert found == {
         "root": "root", "lfemur": "rfemur", "rfemur": "lfemur", "lowerback": "lowerback",
-        "LeftArm": "RightArm", "RightArm": "LeftArm", "L_knee": "R_knee", "R_knee": "L_knee", "l_el": "r_el", "r_el": "l_el",
+        "LeftArm": "RightArm", "RightArm": "LeftArm", "L_knee": "R_knee", "R_knee": "L_knee", "l_el": "r_el",
+        "r_el": "l_el",
     }  # fmt: skip
 
 

@@ -255,9 +255,11 @@ def test_a_floating_joint_below_a_link_without_mass(tmp_path: Path) -> None:
             link = f"{name}_{part}"
             legs += f'<link name="{link}">{inertial.format(0.5, 0.002)}{ball if part == "calf" else ""}</link>'
             legs += f'<joint name="{link}_joint" type="revolute"><parent link="{parent}"/><child link="{link}"/>'
-            legs += f'<origin xyz="{at}"/><axis xyz="{axis}"/><limit lower="-2.5" upper="2.5" effort="40" velocity="9"/></joint>'
+            limit = '<limit lower="-2.5" upper="2.5" effort="40" velocity="9"/>'
+            legs += f'<origin xyz="{at}"/><axis xyz="{axis}"/>{limit}</joint>'
             parent = link
-    base = '<link name="base_link"/><joint name="free" type="floating"><parent link="base_link"/><child link="trunk"/></joint>'
+    joint = '<joint name="free" type="floating"><parent link="base_link"/><child link="trunk"/></joint>'
+    base = f'<link name="base_link"/>{joint}'
     text = f'<robot name="pup">{base}<link name="trunk">{inertial.format(8, 0.1)}</link>{legs}</robot>'
     (tmp_path / "pup.urdf").write_text(text)
     found = propose(tmp_path / "pup.urdf")

@@ -249,7 +249,8 @@ def test_one_bad_batch_does_not_poison_the_policy(robot: Robot, motions: MotionS
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"replay_steps": 5}, "replay_steps"), ({"warmup_steps": 4}, "warmup_steps"), ({"prior_share": 1.0}, "prior_share"),
+        ({"replay_steps": 5}, "replay_steps"), ({"warmup_steps": 4}, "warmup_steps"),
+        ({"prior_share": 1.0}, "prior_share"),
         ({"burn_in": 12}, "burn_in"), ({"optimizer": "sgd"}, "optimizer"),
     ],
 )  # fmt: skip

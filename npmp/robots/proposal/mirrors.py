@@ -14,8 +14,10 @@ from npmp.robots.robot import build
 from npmp.robots.symmetry import swapped
 
 _SIDES = (
-    ("LF", "RF"), ("LH", "RH"), ("FL", "FR"), ("RL", "RR"), ("HL", "HR"), ("BL", "BR"), ("Left", "Right"), ("LEFT", "RIGHT"),
-    ("left", "right"), ("lf", "rf"), ("lh", "rh"), ("fl", "fr"), ("rl", "rr"), ("hl", "hr"), ("bl", "br"), ("L", "R"), ("l", "r"),
+    ("LF", "RF"), ("LH", "RH"), ("FL", "FR"), ("RL", "RR"), ("HL", "HR"), ("BL", "BR"), ("Left", "Right"),
+    ("LEFT", "RIGHT"),
+    ("left", "right"), ("lf", "rf"), ("lh", "rh"), ("fl", "fr"), ("rl", "rr"), ("hl", "hr"), ("bl", "br"), ("L", "R"),
+    ("l", "r"),
 )  # fmt: skip
 _ENDS = (
     ("LF", "LH"), ("RF", "RH"), ("FL", "RL"), ("FR", "RR"), ("FL", "HL"), ("FR", "HR"), ("FL", "BL"), ("FR", "BR"),
