@@ -60,8 +60,8 @@ class Imagined(NamedTuple):
     tracking: Tensor  # () discounted tracking loss per step
     kl: Tensor  # () KL to the prior per step [nats]
     sigma: Tensor  # () mean deviation of the encoder, of the robots that have a reference
-    wander: Tensor  # () distance from the recordings' postures per step, discounted, of those that act from the prior
-    unlike: Tensor  # () distance of their states from the recordings'
+    posture: Tensor  # () distance from the recordings' postures per step, discounted, of those that act from the prior
+    wasserstein: Tensor  # () distance of their states from the recordings'
 
 
 class Imagination:
@@ -183,10 +183,10 @@ class Imagination:
         free = start.frame >= start.last_frame
         guided = (~free).to(sigma)
         spread = (sigma.detach().mean((0, -1)) * guided).sum() / guided.sum().clamp(min=1.0)
-        wander = unlike = torch.zeros_like(tracking)
+        posture = wasserstein = torch.zeros_like(tracking)
         if self.postures is not None:
             away = self.postures(after, self.weights.position, self.weights.rotation, self.weights.joints)
-            wander = (away * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
+            posture = (away * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
         if self.likeness is not None and free.any():
-            unlike = self.likeness(RobotState(*(f[:, free] for f in after)), generator)
-        return Imagined(tracking, kl, spread, wander, unlike)
+            wasserstein = self.likeness(RobotState(*(f[:, free] for f in after)), generator)
+        return Imagined(tracking, kl, spread, posture, wasserstein)

@@ -251,7 +251,7 @@ class WorldModelTrainer(Resumable):
         if self.config.model_physics:
             start = start._replace(physics=self.env.robots.without_push(start.physics))
         imagined = self.imagination(start, horizon, self.generator)
-        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.wander + c.likeness * imagined.unlike
+        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.posture + c.likeness * imagined.wasserstein
         self.skill.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
@@ -266,8 +266,8 @@ class WorldModelTrainer(Resumable):
         return {
             "tracking_loss": imagined.tracking.item(),
             "kl": imagined.kl.item(),
-            "wander_loss": imagined.wander.item(),
-            "unlike": imagined.unlike.item(),
+            "posture_loss": imagined.posture.item(),
+            "wasserstein": imagined.wasserstein.item(),
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }

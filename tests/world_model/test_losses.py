@@ -246,7 +246,7 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
         return rollout(start, 2, torch.Generator().manual_seed(3))
 
     result = imagined(postures)
-    torch.testing.assert_close(result.wander, torch.tensor(1.0))
+    torch.testing.assert_close(result.posture, torch.tensor(1.0))
     assert result.sigma == 2.0  # the encoder's, of the first
     # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r
     # = 4 / v
@@ -259,13 +259,13 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
         torch.testing.assert_close(seen[k], z)
     seen.clear()
     without = imagined(None)
-    assert without.wander == 0.0
+    assert without.posture == 0.0
     torch.testing.assert_close(without.kl, result.kl)
     torch.testing.assert_close(seen[0][1], 0.9 + 1.0 + 2.0 * noise[0, 1])  # the encoder's, then
 
 
 def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions: MotionSet) -> None:
-    """Three robots at rest, of which the first tracks: `unlike` is of the states of the other two, in all steps."""
+    """Three robots at rest, of which the first tracks: `wasserstein` is of the other two, in all steps."""
     reference = Reference(robot, motions)
     likeness = MotionLikeness(reference)
     states = reference.state(torch.tensor([5, 20, 60]))
@@ -284,8 +284,8 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions
     likeness.forward = lambda state, generator: seen.append(state) or found(likeness, state, generator)  # type: ignore[method-assign, func-returns-value]
     result = rollout(start, 2, torch.Generator().manual_seed(3))
     assert torch.equal(seen[0].joint_pos, states.joint_pos[[1, 2]].expand(2, 2, 12))
-    assert result.unlike > 0.0
-    assert result.wander == 0.0  # no range of postures was given
+    assert result.wasserstein > 0.0
+    assert result.posture == 0.0  # no range of postures was given
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -309,9 +309,9 @@ def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, 
         lambda frame: frames_like(still(2)), 0.9, TrackingWeights(), postures,
     )  # fmt: skip
     result = rollout(start, 2, torch.Generator().manual_seed(0))
-    assert result.wander.requires_grad == asked
+    assert result.posture.requires_grad == asked
     if asked:
-        result.wander.backward()
+        result.posture.backward()
         assert weight.grad is not None and weight.grad != 0.0
         assert shift.grad is None or shift.grad == 0.0
 
