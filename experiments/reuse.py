@@ -39,7 +39,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     module = modules.find(str(config.module))
     skill = SkillModule.load(module)
     skill.check_robot(robot)
-    motions = None if config.data is None else load_motions(config.data, robot)
+    motions = None if config.data is None else load_motions(config.data, robot, config.get("split"))
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, skill.contract.training)
     settings = ReuseSettings(
         algo=build(VMPOTrainerConfig, config.algo, ignore=("name", "num_envs"), at="algo"),

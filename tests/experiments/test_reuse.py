@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from experiments.reuse import main
+from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
@@ -56,7 +57,9 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
     assert "wall" not in header and "velocity_error" in header
 
 
-def test_what_does_not_fit_is_one_line(module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_one_line(
+    module: Path, motions: MotionSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def says(*arguments: str) -> str:
         assert main([*arguments, f"out={tmp_path / 'out'}", "debug=tiny", "threads=1"]) == 2
         lines = capfd.readouterr().err.strip().splitlines()
@@ -67,6 +70,8 @@ def test_what_does_not_fit_is_one_line(module: Path, tmp_path: Path, capfd: pyte
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
     assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
+    write_motions(tmp_path / "motions.h5", motions)
+    assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
 
 
