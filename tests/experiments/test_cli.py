@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -525,7 +526,7 @@ def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_killed_pipes_are_quiet() -> None:
-    command = f"{sys.executable} -m experiments.cli imitate --help | head -1"
+    command = f"{shlex.quote(sys.executable)} -m experiments.cli imitate --help | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ})
     assert result.stderr == ""
 
