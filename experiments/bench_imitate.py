@@ -114,7 +114,7 @@ def measure(
     torch.set_num_threads(setting.torch_threads)
     imitation = settings_of(config, threads=setting.threads, place=place)
     task = Imitation(robot, imitation.task, motions)
-    env = TaskEnv(task, imitation.num_envs, robots=imitation.robots, seed=seed, **imitation.place)
+    env = TaskEnv(task, config.algo.num_envs, robots=imitation.robots, seed=seed, **imitation.place)
     sim, device = env.sim, env.device
     trainer, schedule = make_trainer(imitation, env, seed)
     if isinstance(trainer, WorldModelTrainer):

@@ -138,7 +138,7 @@ def evaluate_policy(
     task = kind(robot, kind.settle(config, motions, {"command_range": policy.contract.command_range}), motions)
     like = RobotBatchConfig(hold=skill.hold)
     env = TaskEnv(task, robots_at_once, robots=like, seed=seed, num_threads=threads, sim=sim, device=device)
-    random_actor = PriorActor(skill, torch.Generator(env.device).manual_seed(seed + 1000))
+    random_actor = PriorActor(skill, torch.Generator(env.device).manual_seed(seed + 1002))
     trial = evaluate_task(PolicyActor(policy, skill), env, seconds=20.0, seed=seed + 1000)
     random = evaluate_task(random_actor, env, seconds=20.0, seed=seed + 1000)
     figures = {"policy": task.figures(trial), "random_latents": task.figures(random)}

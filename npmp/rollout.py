@@ -61,9 +61,9 @@ def at_end(step: EnvStep) -> Tensor:
     return step.terminated | step.truncated
 
 
-def at_failure(step: EnvStep) -> Tensor:
-    """Episodes end by failure only, (n,) bool."""
-    return step.terminated
+def at_end_but_time(step: EnvStep) -> Tensor:
+    """Episodes end by failure, or as the task itself is over; not by time, (n,) bool."""
+    return step.terminated | step.ended
 
 
 @torch.no_grad()

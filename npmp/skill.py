@@ -25,6 +25,7 @@ from npmp.envs.features import (
     proprioception_layout,
 )
 from npmp.envs.reference import Reference
+from npmp.memory import require_context
 from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
 from npmp.robots import Robot
 from npmp.settings import from_mapping
@@ -115,6 +116,7 @@ class SkillModule(nn.Module):
         """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature
         drifts under the networks.
         """
+        require_context(reference.num_frames, features.size, net.encoder_width)
         home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
         state, last = reference.state(frames), reference.last_frame(reference.clip_of(frames))

@@ -24,7 +24,8 @@ def imitation_env(
 ) -> ImitationEnv:
     """settings: of `ImitationConfig`."""
     task = Imitation(robot, ImitationConfig(**settings), motions)
-    return TaskEnv(task, n, robots=robots, seed=seed, num_threads=num_threads, sim=sim, device=device)
+    ideal = RobotBatchConfig()  # zero-order hold
+    return TaskEnv(task, n, robots=robots or ideal, seed=seed, num_threads=num_threads, sim=sim, device=device)
 
 
 def walk_env(

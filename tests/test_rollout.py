@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import EnvStep
-from npmp.rollout import Carried, Decision, Moment, at_failure, rollout
+from npmp.rollout import Carried, Decision, Moment, at_end_but_time, rollout
 
 
 class Memory(NamedTuple):
@@ -39,7 +39,9 @@ class Toy:
         self.age = self.age + 1
         failed = self.age == torch.tensor([2, 3, 4])
         state: Any = SimpleNamespace(age=self.age)
-        return EnvStep(state, action, failed, (self.age == 3) & ~failed, torch.zeros(3))
+        return EnvStep(
+            state, action, failed, (self.age == 3) & ~failed, torch.zeros(3), torch.zeros(3, dtype=torch.bool), {}
+        )
 
     def reset(self, mask: Tensor) -> None:
         self.resets.append(mask.tolist())
@@ -75,7 +77,7 @@ def test_two_rollouts_are_one() -> None:
 
 
 def test_who_is_out_of_time_goes_on_where_only_failures_count() -> None:
-    actions, _ = play(Toy(), 4, resets=at_failure)
+    actions, _ = play(Toy(), 4, resets=at_end_but_time)
     assert actions[-1] == [1, 0, 3]
 
 

@@ -18,6 +18,7 @@ from npmp.nets.skill_nets import NetConfig
 from npmp.reuse import VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import ImitationConfig, WalkConfig
+from npmp.training.imitation import NUM_ENVS
 from npmp.world_model.trainer import WorldModelConfig
 from retarget import CleanOptions, Options
 from retarget.joint_map import JointOptions
@@ -112,6 +113,10 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
         "joint_speed_share": "joint_speed_share",
     }  # fmt: skip
     assert {field: written[key] for field, key in pairs.items()} == {field: getattr(joints, field) for field in pairs}
+
+
+def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> None:
+    assert {name: yaml_of(f"algo/{name}")["num_envs"] for name in NUM_ENVS} == NUM_ENVS
 
 
 # --- from_mapping

@@ -74,7 +74,7 @@ class RobotBatch:
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        require_robots(model, num_envs, substeps=robot.substeps)
+        require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.sim: Simulator = make_simulator(
             sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads

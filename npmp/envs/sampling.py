@@ -66,6 +66,11 @@ class StartSampler:
         self._visits.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
         self._failures.index_add_(0, index, failed.to(torch.float32))
 
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self._failures.zero_()
+        self._visits.zero_()
+
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Clip indices and global start frames, (n,) each."""
         uniform = self._frames[self._draw(n, generator)]

@@ -53,7 +53,8 @@ class EnvStep(NamedTuple):
     terminated: Tensor  # (n,) bool: failed; the value of what follows is zero
     truncated: Tensor  # (n,) bool: the task or the time is over; bootstrap the value of `state`
     error: Tensor  # (n,) the task's error
-    seen: dict[str, Tensor] = {}  # noqa: RUF012 - `Judgement.seen`
+    ended: Tensor  # (n,) bool: truncated as the task itself is over, not the time
+    seen: dict[str, Tensor]  # `Judgement.seen`
 
 
 class Trial(NamedTuple):

@@ -42,7 +42,7 @@ class TaskEnv(Generic[T]):
         end together.
 
         Args:
-          robots: what stands between action and observation; by default ideal robots.
+          robots: what stands between action and observation; by default ideal robots, setpoints held as the task says.
           num_threads: of the physics; 0: all cores. No result depends on it.
           sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
@@ -59,7 +59,7 @@ class TaskEnv(Generic[T]):
             task.robot,
             flat_scene(task.robot, task.add_to_scene),
             num_envs,
-            robots or RobotBatchConfig(),
+            robots or RobotBatchConfig(hold=getattr(task.config, "hold", RobotBatchConfig.hold)),
             num_threads=num_threads,
             sim=sim,
             device=device,
@@ -155,7 +155,8 @@ class TaskEnv(Generic[T]):
             truncated = truncated | (self.age >= self._episode_steps)
         self.task.advance(judgement, self.generator)
         failed = judgement.failed
-        return EnvStep(self.state, judgement.rewards, failed, truncated & ~failed, judgement.error, judgement.seen)
+        truncated, ended = truncated & ~failed, judgement.ended & ~failed
+        return EnvStep(self.state, judgement.rewards, failed, truncated, judgement.error, ended, judgement.seen)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
-from npmp.rollout import Actor, Moment, at_failure, rollout
+from npmp.rollout import Actor, Moment, at_end_but_time, rollout
 
 
 def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0) -> Trial:
@@ -25,12 +25,12 @@ def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: in
       seed: of what is asked and of the starts. The same seed asks the same of every policy, from the same first starts.
     """
     steps = max(1, round(seconds / env.dt))
-    env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
-    env.generator.manual_seed(seed + 1)
-    env.reset()
-    recorder = _TrialRecorder(env)
     try:
-        rollout(actor, env, steps, recorder, resets=at_failure)
+        env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
+        env.generator.manual_seed(seed + 1)
+        env.reset()
+        recorder = _TrialRecorder(env)
+        rollout(actor, env, steps, recorder, resets=at_end_but_time)
     finally:
         env.task.unscript()
     return recorder.trial()

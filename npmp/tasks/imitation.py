@@ -170,6 +170,10 @@ class Imitation(Task):
         clip = int(self.clip[i])
         return {"clip": self.reference.names[clip], "frame": int(self.frame[i] - self.reference.start[clip])}
 
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """As `Task.script`: starts are drawn as if nobody had ever failed."""
+        self.sampler.forget()
+
     # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:

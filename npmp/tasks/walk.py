@@ -264,6 +264,11 @@ class Walk(Task):
         """The command, (n, 3)."""
         return self.command
 
+    def privileged(self) -> Tensor:
+        """As `Task.privileged`; where steps are judged by a filtered velocity, that too."""
+        known = super().privileged()
+        return known if self.config.velocity_filter == 0.0 else torch.cat((known, self.velocity), -1)
+
     def input_range(self) -> CommandRange:
         """The range that commands are drawn from."""
         return self._bounds

@@ -33,6 +33,8 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "ppo": PPOConfig,
 }
 
+NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}  # by default [D; sources in conf/algo]
+
 # the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized, that as well
 NOMINAL = ("tracked_fraction", "tracked_s")
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
@@ -47,7 +49,7 @@ class ImitationSettings:
     """
 
     algo: AlgorithmConfig = field(default_factory=WorldModelConfig)  # its type says which algorithm
-    num_envs: int = 1024  # robots simulated at once
+    num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `NUM_ENVS`
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # but for the hold, which is the task's
@@ -61,6 +63,8 @@ class ImitationSettings:
     num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
+        if self.num_envs is None:
+            object.__setattr__(self, "num_envs", NUM_ENVS[self.algorithm])
         ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every")
         object.__setattr__(self, "robots", replace(self.robots, hold=self.task.hold))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
@@ -166,7 +170,7 @@ def train_module(
     """
     chosen, folder = settings or ImitationSettings(), Path(out)
     task = Imitation(robot, chosen.task, trained_on or motions)
-    env = TaskEnv(task, chosen.num_envs, robots=chosen.robots, seed=seed, **chosen.place)
+    env = TaskEnv(task, chosen.num_envs or NUM_ENVS[chosen.algorithm], robots=chosen.robots, seed=seed, **chosen.place)
     judges = _judges(robot, motions, chosen, seed)
     trainer, schedule = make_trainer(chosen, env, seed)
 

@@ -72,7 +72,7 @@ class RepeatedTrial:
         device = self.env.device
         actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
         if actor is None:
-            actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed))
+            actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
         return self.env.task.figures(evaluate(actor, self.env, seconds=self.seconds, seed=self.seed))
 
 

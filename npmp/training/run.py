@@ -134,7 +134,7 @@ class _Record:
             if values.get("belongs_to", "") != plan.belongs_to:
                 raise InputError(f"the run in '{resume}' was trained with another module than this one")
             plan.trainer.load_state_dict(tensors)
-            self.before, self.latest = values["before"], values["latest"]
+            self.before, self.latest = (_figures(values, name, resume) for name in ("before", "latest"))
 
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """An iteration's metrics with the judge's figures, when it is their turn."""
@@ -168,6 +168,22 @@ class _Record:
         self.plan.save(summary)
         self.keep(log)
         return summary
+
+
+def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figures:
+    """Figures of a checkpoint: numbers by name, or mappings of them."""
+
+    def sound(entry: Any) -> bool:
+        if isinstance(entry, dict):
+            return all(sound(inner) for inner in entry.values())
+        return isinstance(entry, int | float)
+
+    found = values.get(name)
+    if not isinstance(found, dict) or not sound(found):
+        raise InputError(
+            f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of run, or damaged"
+        )
+    return found
 
 
 def _opened(plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, goes_on: bool) -> RunLog:

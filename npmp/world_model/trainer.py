@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -315,6 +316,11 @@ class WorldModelTrainer(Resumable):
             "carried": self.carried,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As `Resumable.load_state_dict`. A run that was not overlapped so far may go on so."""
+        kept = {} if "acting" in state or not self.config.overlap else {"acting": self.acting.get_state()}
+        super().load_state_dict({**state, **kept})
 
 
 def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str, torch.optim.Optimizer]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from mocap_data.store import MotionSet
 from npmp.actors import PriorActor
-from npmp.envs import Trial
+from npmp.envs import Judgement, TaskEnv, Trial
 from npmp.reuse import HighLevelPolicy, PolicyActor, evaluate
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -62,3 +64,26 @@ def test_figures_by_hand(robot: Robot) -> None:
     assert figures["error_yaw_rate_rps"] == pytest.approx(0.2)
     assert figures["falls"] == 2 and figures["falls_per_minute"] == pytest.approx(30.0)  # two in four robot-seconds
     assert figures["survived"] == 0.5 and figures["seconds"] == 2.0 and figures["robots"] == 2
+
+
+class Brief(Walk):
+    """Walking that is over after three control steps of an episode."""
+
+    def judge(self) -> Judgement:
+        return super().judge()._replace(ended=self.env.age >= 2)
+
+
+def test_who_is_done_begins_anew_and_time_ends_nobody(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+    config = dataclasses.replace(walking, episode_s=0.06)
+    lasting: TaskEnv[Walk] = TaskEnv(Walk(robot, config), 4, num_threads=1)
+    evaluate(random_latents(skill), lasting, seconds=0.2)
+    assert lasting.age.max() == 10  # of who has not fallen
+    brief: TaskEnv[Walk] = TaskEnv(Brief(robot, config), 4, num_threads=1)
+    evaluate(random_latents(skill), brief, seconds=0.2)
+    assert brief.age.tolist() == [1] * 4  # three times three, and one
+
+
+def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
+    plain, slow = walk_env(robot, 2), walk_env(robot, 2, velocity_filter=0.9)
+    assert slow.task.privileged().shape[-1] == plain.task.privileged().shape[-1] + 3
+    assert torch.equal(slow.task.privileged()[:, -3:], slow.task.velocity)

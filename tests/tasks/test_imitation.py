@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp import geometry, tasks
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.state import pose_from_qpos
@@ -327,3 +327,10 @@ def test_threads_are_put_back_after_an_error() -> None:
         assert seen == [1] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_tasks_hold_is_the_robots_where_nothing_else_is_said(robot: Robot, motions: MotionSet) -> None:
+    env = tasks.make("imitation", robot=robot, data=motions, num_envs=1, num_threads=1)
+    assert env.robots.config.hold == "first_order"
+    env = tasks.make("imitation", robot=robot, data=motions, num_envs=1, num_threads=1, hold="zero_order")
+    assert env.robots.config.hold == "zero_order"

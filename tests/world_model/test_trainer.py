@@ -87,6 +87,15 @@ def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionS
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
+def test_a_run_may_go_on_overlapped(robot: Robot, motions: MotionSet) -> None:
+    plain = make(robot, motions)
+    plain.warm_up()
+    run(plain, 1)
+    overlapped = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
+    overlapped.load_state_dict(plain.state_dict())
+    assert len(run(overlapped, 1)) == 1 and overlapped.iteration_count == 2
+
+
 def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> None:
     plain = make(robot, motions)
     plain.warm_up()
