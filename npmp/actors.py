@@ -74,8 +74,8 @@ class PriorActor:
         drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
         z = drawn
         if not self.white:
-            # one draw serves both: a step of the prior is alpha z + sqrt(1 - alpha^2) times a standard normal
-            step = self.skill.alpha * memory.z + prior.prior_std(self.skill.alpha) * drawn
+            alpha, still = self.skill.alpha, torch.zeros_like(drawn)
+            step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)  # of the prior
             z = torch.where(first.unsqueeze(-1), drawn, step)
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
         return Decision(action, SkillMemory(z, decoder))
