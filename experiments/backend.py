@@ -1,5 +1,4 @@
-"""The `randomization` group and `hold` as the environments' `RobotBatchConfig`; `sim` and `device` as where they
-run."""
+"""The `randomization` group as the environments' `RobotBatchConfig`; `sim` and `device` as where they run."""
 
 from __future__ import annotations
 
@@ -10,19 +9,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.common import Run, one_of
 from experiments.typed import build
-from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.skill import SkillModule
+from npmp.envs.robot_batch import RobotBatchConfig, Wired
 
 
-def robots_config_of(randomization: DictConfig | None, hold: str) -> RobotBatchConfig:
-    """None is no randomization. Raises InputError for values out of range or an unknown hold."""
+def robots_config_of(randomization: DictConfig | None, like: Wired, *, hold: str | None = None) -> RobotBatchConfig:
+    """None is no randomization. like: what robots are wired as, a module say; hold: of setpoints, where it is another.
+
+    Raises InputError for values out of range or an unknown hold.
+    """
     values: Any = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
-    return build(RobotBatchConfig, {**values, "hold": hold}, at="randomization")
-
-
-def hold_of(skill: SkillModule, given: str | None = None) -> str:
-    """How setpoints are held: as given, else as the module was trained."""
-    return given or skill.hold
+    wiring = {"hold": hold or like.hold, "accelerometer": like.accelerometer}
+    return build(RobotBatchConfig, values | wiring, at="randomization")
 
 
 def backend_of(config: DictConfig, run: Run) -> dict[str, str]:

@@ -60,7 +60,7 @@ def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
 
     place = backend_of(config, run)
     robot = robots.load(config.robot.name)
-    like = robots_config_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task.hold)
+    like = robots_config_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
         env = tasks.make(

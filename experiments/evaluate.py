@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
-from experiments.backend import backend_of, hold_of, robots_config_of
+from experiments.backend import backend_of, robots_config_of
 from experiments.common import Run, at_least, console, one_of, verb
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
@@ -60,7 +60,7 @@ def evaluate(
       time.
     """
     skill.check_robot(robot)
-    n, like = len(motions.motions), like or RobotBatchConfig(hold=hold_of(skill))
+    n, like = len(motions.motions), like or RobotBatchConfig().like(skill)
     place: dict[str, Any] = {"sim": sim, "device": device, "num_threads": threads}
     env = TaskEnv(Imitation(robot, motions=motions), n, robots=like, seed=seed, **place)
     skill.to(env.device)
@@ -136,7 +136,7 @@ def evaluate_policy(
     # judged under the rules it was trained with
     config = build(kind.config_type, policy.contract.training.get("settings", {}), at="policy.json: settings")
     task = kind(robot, kind.settle(config, motions, {"command_range": policy.contract.command_range}), motions)
-    like = RobotBatchConfig(hold=skill.hold)
+    like = RobotBatchConfig().like(skill)
     env = TaskEnv(task, robots_at_once, robots=like, seed=seed, num_threads=threads, sim=sim, device=device)
     random_actor = PriorActor(skill, torch.Generator(env.device).manual_seed(seed + 1002))
     trial = evaluate_task(PolicyActor(policy, skill), env, seconds=20.0, seed=seed + 1000)
@@ -254,7 +254,7 @@ def run(config: DictConfig, run: Run) -> int:
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
-    like = robots_config_of(config.randomization, hold_of(skill, config.hold))
+    like = robots_config_of(config.randomization, skill, hold=config.hold)
     policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
     place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
     run.begin()

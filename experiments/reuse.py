@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.backend import backend_of, hold_of, robots_config_of
+from experiments.backend import backend_of, robots_config_of
 from experiments.common import Run, above_zero, at_least, console, verb
 from experiments.live import caller_of
 from experiments.typed import build
@@ -45,7 +45,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         algo=build(VMPOTrainerConfig, config.algo, ignore=("name", "num_envs"), at="algo"),
         num_envs=config.algo.num_envs,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
-        robots=robots_config_of(config.get("randomization"), hold_of(skill)),
+        robots=robots_config_of(config.get("randomization"), skill),
         num_threads=run.threads,
         steps=config.steps,
         evaluate_every=config.evaluation.every,

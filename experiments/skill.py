@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from experiments import report
-from experiments.backend import hold_of, robots_config_of
+from experiments.backend import robots_config_of
 from experiments.common import Run, above_zero, at_least, console, one_of, verb
 from experiments.report import skill_page
 from mocap_data.errors import InputError
@@ -36,7 +36,7 @@ def run(config: DictConfig, run: Run) -> int:
     folder = modules.find(str(config.module))
     skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
     skill.check_robot(robot)
-    like = robots_config_of(config.randomization, hold_of(skill, config.hold))
+    like = robots_config_of(config.randomization, skill, hold=config.hold)
     {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, like)
     return 0
 
@@ -110,6 +110,7 @@ def show_description(figures: dict[str, Any]) -> None:
         ("robot", f"{figures['robot']}, {len(figures['joints'])} joints: {', '.join(figures['joints'])}"),
         ("rates", f"control {figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz"),
         ("setpoints held", figures["hold"]),
+        ("accelerometer", figures["accelerometer"]),
         ("latent", f"{figures['latent_dim']} dimensions, AR(1) prior with alpha {figures['alpha']:g}"),
         ("decoder senses", senses),
         ("encoder sees", f"{sees['features']} features, {sees['frames_ahead']} frames of the reference ahead"),

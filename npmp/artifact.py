@@ -35,6 +35,7 @@ class Record:
     """What other code reads of a contract's record of the training, where it is there; more may be."""
 
     hold: str = ""
+    accelerometer: str = ""
     data: str = ""
     clips: list[str] = field(default_factory=list)
     licences: list[str] = field(default_factory=list)

@@ -147,6 +147,11 @@ class SkillModule(nn.Module):
         """How setpoints were held in training, "first_order" or "zero_order"."""
         return str(self.contract.training.get("hold", "zero_order"))
 
+    @property
+    def accelerometer(self) -> str:
+        """What accelerometers read in training, "imu" or, of modules before 0.2, "root"."""
+        return str(self.contract.training.get("accelerometer", "root"))
+
     def initial_state(self, n: int) -> DecoderState:
         """Empty memory for n robots."""
         return self.decoder.initial_state(n)

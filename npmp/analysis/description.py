@@ -34,6 +34,7 @@ def describe(module: Module) -> dict[str, Any]:
         "control_rate_hz": contract.control_rate_hz,
         "physics_rate_hz": contract.physics_rate_hz,
         "hold": skill.hold,
+        "accelerometer": skill.accelerometer,
         "latent_dim": skill.latent_dim,
         "alpha": skill.alpha,
         "decoder_senses": {str(name): int(width) for name, width in contract.observation},

@@ -122,7 +122,7 @@ def interpolate(
     env = TaskEnv(
         Imitation(robot, motions=pair),
         weights * copies,
-        robots=robots_config or RobotBatchConfig(hold=skill.hold),
+        robots=robots_config or RobotBatchConfig().like(skill),
         seed=seed,
         num_threads=threads,
     )
@@ -136,7 +136,7 @@ def _latents(
     """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly
     tracked."""
     n = len(pair.motions)
-    ideal = RobotBatchConfig(hold=skill.hold)
+    ideal = RobotBatchConfig().like(skill)
     env = TaskEnv(Imitation(robot, motions=pair), n, robots=ideal, num_threads=threads)
     clip = torch.arange(n)
     result = track(skill, env, clip, env.task.reference.start[clip])

@@ -72,7 +72,7 @@ def latent_use(
     env = TaskEnv(
         Imitation(robot, motions=motions),
         num_robots,
-        robots=robots_config or RobotBatchConfig(hold=skill.hold),
+        robots=robots_config or RobotBatchConfig().like(skill),
         seed=seed,
         num_threads=threads,
     )

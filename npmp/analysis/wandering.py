@@ -131,7 +131,7 @@ def wander(
     else:
         motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
         task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-    like = robots_config or RobotBatchConfig(hold=skill.hold)
+    like = robots_config or RobotBatchConfig().like(skill)
     env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     trials: dict[str, Wandering] = {}
     for kind in LATENTS:

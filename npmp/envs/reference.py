@@ -12,7 +12,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
-from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
 MIN_FRAMES = 8  # of a clip
@@ -131,15 +131,12 @@ class Reference:
 
     def tracked(self, f: ReferenceFrames) -> RobotState:
         """The same from frames already gathered."""
-        vertical = torch.zeros_like(f.root_pos)
-        vertical[..., 2] = GRAVITY
-        return RobotState(
-            root_pos=f.root_pos,
-            root_rot=f.root_rot,
-            joint_pos=f.joint_pos,
-            root_vel=geometry.to_local(f.root_rot, f.root_vel_w),
-            root_ang=geometry.to_local(f.root_rot, f.root_ang_w),
+        linear, angular = geometry.to_local(f.root_rot, f.root_vel_w), geometry.to_local(f.root_rot, f.root_ang_w)
+        return RobotState.still(f.root_pos, f.root_rot, f.joint_pos)._replace(
+            root_vel=linear,
+            root_ang=angular,
             joint_vel=f.joint_vel,
-            accel=geometry.to_local(f.root_rot, vertical),
-            setpoint=f.joint_pos,
+            root_vel_end=linear,
+            root_ang_end=angular,
+            joint_vel_end=f.joint_vel,
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from npmp import geometry
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.envs.state import RobotState, arrive, pose_from_qpos
+from npmp.envs.state import RobotState, arrive, lever_of
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
@@ -26,6 +26,7 @@ from npmp.sim import Simulator, make_simulator
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
 
 HOLDS = ("zero_order", "first_order")
+ACCELEROMETERS = ("imu", "root")
 
 # Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations
 # do not.
@@ -33,13 +34,28 @@ _TOO_FAST = 1e3
 _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
 
 
+class Wired(Protocol):
+    """Whatever says how a robot's setpoints are held and its accelerometer read: a module, a task's settings."""
+
+    @property
+    def hold(self) -> str:
+        """One of `HOLDS`."""
+
+    @property
+    def accelerometer(self) -> str:
+        """One of `ACCELEROMETERS`."""
+
+
 @dataclass(frozen=True)
 class RobotBatchConfig:
-    """What stands between action and observation; by default an ideal robot. Raises ValueError for an unknown hold."""
+    """What stands between action and observation; by default an ideal robot. Raises ValueError for an unknown hold or
+    accelerometer."""
 
     hold: str = (
         "zero_order"  # of setpoints; first_order: linear from the last setpoint to the new one over a control period
     )
+    # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over the last two
+    accelerometer: str = "imu"
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
@@ -47,6 +63,12 @@ class RobotBatchConfig:
     def __post_init__(self) -> None:
         if self.hold not in HOLDS:
             raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
+        if self.accelerometer not in ACCELEROMETERS:
+            raise ValueError(f"accelerometer must be one of {', '.join(ACCELEROMETERS)}; got {self.accelerometer!r}")
+
+    def like(self, other: Wired) -> RobotBatchConfig:
+        """The same robots, their setpoints held and their accelerometers read as others'."""
+        return replace(self, hold=other.hold, accelerometer=other.accelerometer)
 
 
 class RobotBatch:
@@ -76,13 +98,14 @@ class RobotBatch:
         self.dt = 1.0 / robot.control_rate_hz
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
+        self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
         self.sim: Simulator = make_simulator(
             sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
         self.pusher = Pusher(self.sim, model.body(robot.body_names[0]).id, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
-        self.state = RobotState.unpack(torch.zeros(num_envs, 21 + 3 * len(self.home), device=self.device))
+        self.state = RobotState.unpack(torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device))
         self._q, self._v = robot_columns(model, robot)
         self._scene = torch.from_numpy(np.concatenate((model.qpos0, np.zeros(model.nv)))).to(self.device)
         self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
@@ -201,10 +224,10 @@ class RobotBatch:
         """
         before, setpoint = self.state, self.setpoint(action)
         self.sim.step(setpoint, before.setpoint if self.config.hold == "first_order" else None)
-        # a copy: the simulator's own numbers change with the next step, the state does not
-        qpos = self.qpos.to(torch.float32, copy=True)
-        after = arrive(before, *pose_from_qpos(qpos), setpoint, self.dt)
-        speed = torch.cat((after.root_vel, after.root_ang, after.joint_vel), -1).abs().amax(-1)
+        # copies: the simulator's own numbers change with the next step, the state does not
+        qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
+        after = arrive(before, qpos, qvel, setpoint, self.dt, self.lever)
+        speed = torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1).abs().amax(-1)
         self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
         self.state = before.where(self.broken, after) if self.broken.any() else after
         self.history = self.sensing.remember(self.history, self.sensing.exact(self.state, self.joint_offset))
@@ -264,3 +287,12 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     if model.nu != nu:
         raise ValueError(f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven")
     return slice(q, q + 7 + nu), slice(v, v + 6 + nu)
+
+
+def imu_position(model: mujoco.MjModel, robot: Robot) -> Tensor:
+    """Where the IMU of a robot in a scene sits, (3,) in its root's frame [m]; joints as the model has them at first."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    root = data.body(robot.body_names[0])
+    found = root.xmat.reshape(3, 3).T @ (data.site(robot.imu_site).xpos - root.xpos)
+    return torch.tensor(found, dtype=torch.float32)

@@ -11,7 +11,7 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.reference import Reference
-from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Start
 from npmp.robots import Robot
 
@@ -50,9 +50,7 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Ten
     states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
     pos, rot, joints = pose_from_qpos(qpos)
-    still, gravity = torch.zeros_like(pos), torch.zeros_like(pos)
-    gravity[:, 2] = GRAVITY
-    home = RobotState(pos, rot, joints, still, still, torch.zeros_like(joints), geometry.to_local(rot, gravity), joints)
+    home = RobotState.still(pos, rot, joints)
     qvel = torch.zeros(1, 6 + joints.shape[-1], dtype=torch.float64)
     if motions is None:
         return qpos, qvel, home.pack()

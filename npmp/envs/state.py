@@ -4,9 +4,11 @@ Velocities are finite differences of successive poses (as in ControlVAE, Yao et 
 identity, and a learned model of the simulator has to predict velocities only. `differentiate` and `integrate` are
 inverses of each other; the real environment uses both, imagination the second.
 
-So the acceleration, the difference of two mean velocities, is an average over the last two control steps: half a step
-late beside a mean over the last one. It is that of the root's origin, not of the IMU's place
-(tests/envs/test_accelerometer.py holds both against MuJoCo's sensor). Decoders are trained on it, and evaluated on it.
+
+Beside these means a state has the velocities at the step's end, from which the next step sets out: with them the
+accelerometer reads the mean over the last step at the IMU's place, and a learned model's errors over one step are
+smaller (docs/learning.md). Modules trained before read what mean velocities alone give: an average over the last two
+steps, half a step late, of the root's origin (tests/envs/test_accelerometer.py holds both against MuJoCo's sensor).
 """
 
 from __future__ import annotations
@@ -30,19 +32,34 @@ class RobotState(NamedTuple):
     root_vel: Tensor  # (..., 3) mean linear velocity over the last control step, in the root frame [m/s]
     root_ang: Tensor  # (..., 3) mean angular velocity over the last control step, in the root frame [rad/s]
     joint_vel: Tensor  # (..., nu) mean over the last control step [rad/s]
-    accel: Tensor  # (..., 3) proper acceleration in the root frame: what an accelerometer reads, averaged [m/s^2]
+    accel: Tensor  # (..., 3) mean proper acceleration of the IMU over the last control step, in the root frame [m/s^2]
     setpoint: Tensor  # (..., nu) joint targets of the last control step [rad]
+    root_vel_end: Tensor  # (..., 3) linear velocity now, in the root frame [m/s]
+    root_ang_end: Tensor  # (..., 3) angular velocity now, in the root frame [rad/s]
+    joint_vel_end: Tensor  # (..., nu) now [rad/s]
+
+    @staticmethod
+    def width(nu: int) -> int:
+        """Of packed states of nu joints."""
+        return 27 + 4 * nu
+
+    @staticmethod
+    def still(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> RobotState:
+        """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is its setpoint too."""
+        none, joints = torch.zeros_like(root_pos), torch.zeros_like(joint_pos)
+        upright = GRAVITY * root_rot[..., 2, :]
+        return RobotState(root_pos, root_rot, joint_pos, none, none, joints, upright, joint_pos, none, none, joints)
 
     def pack(self) -> Tensor:
-        """All fields in one tensor, (..., 21 + 3 nu)."""
+        """All fields in one tensor, (..., width)."""
         return torch.cat([f.flatten(-2) if i == 1 else f for i, f in enumerate(self)], -1)
 
     @staticmethod
     def unpack(packed: Tensor) -> RobotState:
         """The inverse of `pack`, as views."""
-        nu = (packed.shape[-1] - 21) // 3
-        pos, rot, q, v, w, qd, a, u = packed.split((3, 9, nu, 3, 3, nu, 3, nu), -1)
-        return RobotState(pos, rot.unflatten(-1, (3, 3)), q, v, w, qd, a, u)
+        nu = (packed.shape[-1] - 27) // 4
+        pos, rot, *rest = packed.split((3, 9, nu, 3, 3, nu, 3, nu, 3, 3, nu), -1)
+        return RobotState(pos, rot.unflatten(-1, (3, 3)), *rest)
 
     def __getitem__(self, index: Any) -> Any:  # type: ignore[override]
         """Fields by position, as any tuple's; robots by a tensor or slice."""
@@ -58,78 +75,110 @@ class RobotState(NamedTuple):
 
 
 class StepVelocity(NamedTuple):
-    """Mean velocities over one control step, in the root frame at its START."""
+    """Velocities of one control step, in the root frame at its START."""
 
-    root_vel: Tensor  # (..., 3) [m/s]
-    root_ang: Tensor  # (..., 3) [rad/s]; the same in the frame at the end
-    joint_vel: Tensor  # (..., nu) [rad/s]
-
-
-def differentiate(state: RobotState, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor, dt: float) -> StepVelocity:
-    """The velocities that take a state to a pose in one control step of dt [s]."""
-    return _velocity(state, root_pos, root_rot, joint_pos, dt)[0]
+    root_vel: Tensor  # (..., 3) mean over the step [m/s]
+    root_ang: Tensor  # (..., 3) mean [rad/s]; the same in the frame at the end
+    joint_vel: Tensor  # (..., nu) mean [rad/s]
+    root_vel_end: Tensor  # (..., 3) at its end [m/s]
+    root_ang_end: Tensor  # (..., 3) at its end [rad/s]
+    joint_vel_end: Tensor  # (..., nu) at its end [rad/s]
 
 
-def _velocity(
-    state: RobotState, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor, dt: float
-) -> tuple[StepVelocity, Tensor]:
-    """The velocities, and the turn (..., 3, 3) from the new root frame to the old."""
+Pose = tuple[Tensor, Tensor, Tensor]  # root position (..., 3), rotation (..., 3, 3), joints (..., nu)
+
+
+def differentiate(state: RobotState, after: RobotState, dt: float) -> StepVelocity:
+    """The velocities that take a state to another in one control step of dt [s]."""
+    mean, turn = _mean_velocity(state, (after.root_pos, after.root_rot, after.joint_pos), dt)
+    ends = geometry.to_world(turn, after.root_vel_end), geometry.to_world(turn, after.root_ang_end)
+    return StepVelocity(*mean, *ends, after.joint_vel_end)
+
+
+def _mean_velocity(state: RobotState, pose: Pose, dt: float) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+    """The mean velocities, and the turn (..., 3, 3) from the new root frame to the old."""
+    root_pos, root_rot, joint_pos = pose
     moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
     local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
     turn = local[..., :3]
-    return StepVelocity(local[..., 3] / dt, geometry.log_so3(turn) / dt, (joint_pos - state.joint_pos) / dt), turn
+    return (local[..., 3] / dt, geometry.log_so3(turn) / dt, (joint_pos - state.joint_pos) / dt), turn
 
 
-def integrate(state: RobotState, velocity: StepVelocity, setpoint: Tensor, dt: float) -> RobotState:
-    """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu) [rad] applied."""
+def integrate(
+    state: RobotState, velocity: StepVelocity, setpoint: Tensor, dt: float, lever: Tensor | None = None
+) -> RobotState:
+    """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu) [rad] applied.
+
+    lever: of `lever_of`, where the accelerometer sits; None: at the root's origin, averaging over two steps.
+    """
     turn = geometry.exp_so3(velocity.root_ang * dt)
     pose = (
         state.root_pos + geometry.to_world(state.root_rot, velocity.root_vel) * dt,
         state.root_rot @ turn,
         state.joint_pos + velocity.joint_vel * dt,
     )
-    return _successor(state, velocity, turn, pose, setpoint, dt)
+    return _successor(state, velocity, turn, pose, setpoint, dt, lever)
 
 
 def arrive(
-    state: RobotState, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor, setpoint: Tensor, dt: float
+    state: RobotState, qpos: Tensor, qvel: Tensor, setpoint: Tensor, dt: float, lever: Tensor | None = None
 ) -> RobotState:
-    """The state after one control step of dt [s] that ended in the given pose, with `setpoint` (..., nu) [rad] applied.
+    """The state after one control step of dt [s] that ended at MuJoCo's positions and velocities.
 
-    Equals `integrate(state, differentiate(state, pose), setpoint, dt)`, without the rounding of its pose.
+    Equals `integrate` of the velocities that lead there, without the rounding of its pose.
+
+    Args:
+      qpos: (..., 7 + nu). qvel: (..., 6 + nu). setpoint: (..., nu) applied over the step [rad].
+      lever: as `integrate`.
     """
-    velocity, turn = _velocity(state, root_pos, root_rot, joint_pos, dt)
-    return _successor(state, velocity, turn, (root_pos, root_rot, joint_pos), setpoint, dt)
+    pose, qvel = pose_from_qpos(qpos), qvel.to(torch.float32)
+    mean, turn = _mean_velocity(state, pose, dt)
+    # MuJoCo's root moves in the world and turns in its own frame
+    ends = geometry.to_local(state.root_rot, qvel[..., :3]), geometry.to_world(turn, qvel[..., 3:6])
+    return _successor(state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, lever)
+
+
+def lever_of(position: Tensor) -> Tensor:
+    """(3, 3), by which rows of angular velocities are multiplied for the velocity of a point of the root beside its
+    origin, omega x r. position: (3,) r in the root frame [m]."""
+    x, y, z = position.tolist()
+    return position.new_tensor([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
 
 def _successor(
     state: RobotState,
     velocity: StepVelocity,
     turn: Tensor,
-    pose: tuple[Tensor, Tensor, Tensor],
+    pose: Pose,
     setpoint: Tensor,
     dt: float,
+    lever: Tensor | None,
 ) -> RobotState:
     """The state in a pose reached at some velocity; turn (..., 3, 3) takes the new root frame to the old."""
     up = state.root_rot[..., 2, :]  # the world's vertical in the old root frame
-    accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
-    root_pos, root_rot, joint_pos = pose
-    root_vel, accel = (torch.stack((velocity.root_vel, accel), -2) @ turn).unbind(
-        -2
-    )  # rows times turn: into the new frame
+    if lever is None:
+        accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
+    else:  # all but what the IMU has at the end, which is known in the new frame
+        accel = GRAVITY * up - (state.root_vel_end + state.root_ang_end @ lever) / dt
+    rows = (velocity.root_vel, accel, velocity.root_vel_end, velocity.root_ang_end)
+    # rows times turn: into the new frame
+    root_vel, accel, root_vel_end, root_ang_end = (torch.stack(rows, -2) @ turn).unbind(-2)
+    if lever is not None:
+        accel = accel + (root_vel_end + root_ang_end @ lever) / dt
     return RobotState(
-        root_pos=root_pos,
-        root_rot=root_rot,
-        joint_pos=joint_pos,
+        *pose,
         root_vel=root_vel,
         root_ang=velocity.root_ang,
         joint_vel=velocity.joint_vel,
         accel=accel,
         setpoint=setpoint,
+        root_vel_end=root_vel_end,
+        root_ang_end=root_ang_end,
+        joint_vel_end=velocity.joint_vel_end,
     )
 
 
-def pose_from_qpos(qpos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pose_from_qpos(qpos: Tensor) -> Pose:
     """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7 + nu), as
     float32."""
     qpos = qpos.to(torch.float32)

@@ -59,7 +59,7 @@ class TaskEnv(Generic[T]):
             task.robot,
             flat_scene(task.robot, task.add_to_scene),
             num_envs,
-            robots or RobotBatchConfig(hold=getattr(task.config, "hold", RobotBatchConfig.hold)),
+            robots or (RobotBatchConfig().like(task.config) if hasattr(task.config, "hold") else RobotBatchConfig()),
             num_threads=num_threads,
             sim=sim,
             device=device,

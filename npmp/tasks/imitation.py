@@ -15,7 +15,7 @@ from npmp import geometry, ranges
 from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
-from npmp.envs.robot_batch import HOLDS
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sampling import StartSampler
 from npmp.envs.task import Judgement, Start, Task
 from npmp.envs.task_env import TaskEnv
@@ -29,6 +29,7 @@ class ImitationConfig:
 
     future_frames: int = 5  # of the reference that the policy sees [P]
     hold: str = "first_order"  # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    accelerometer: str = "imu"  # likewise
     start_tail: int = 10  # frames at a clip's end where no episode starts
     uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
     grace_s: float = 0.5  # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
@@ -38,8 +39,7 @@ class ImitationConfig:
         ranges.at_least_one(self, "future_frames")
         ranges.not_negative(self, "start_tail", "grace_s")
         ranges.share(self, "uniform_starts")
-        if self.hold not in HOLDS:
-            raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
+        RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
 
 
 class Imitation(Task):

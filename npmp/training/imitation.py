@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ class ImitationSettings:
     num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `NUM_ENVS`
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
-    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # but for the hold, which is the task's
+    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the task says
     steps: int = 1_500_000  # environment steps in all
     evaluate_every: int = 50  # iterations
     evaluation_starts: int = 64  # random start frames, the same at every evaluation
@@ -66,7 +66,7 @@ class ImitationSettings:
         if self.num_envs is None:
             object.__setattr__(self, "num_envs", NUM_ENVS[self.algorithm])
         ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every")
-        object.__setattr__(self, "robots", replace(self.robots, hold=self.task.hold))
+        object.__setattr__(self, "robots", self.robots.like(self.task))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
             raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
         boards.check(self.logger)
@@ -204,7 +204,7 @@ def train_module(
 
 def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, TrackingTrial]:
     """By what their figures' names end in: nominal physics, and those of the run where they are others."""
-    endings = {"": RobotBatchConfig(hold=settings.robots.hold)}
+    endings = {"": RobotBatchConfig().like(settings.robots)}
     if settings.robots != endings[""]:
         endings["_randomized"] = settings.robots
     starts, seed = settings.evaluation_starts, seed + 1000
@@ -223,4 +223,5 @@ def _described(motions: MotionSet, settings: ImitationSettings, about: Mapping[s
         "licences": sorted({m.licence for m in motions.motions}),
         "algorithm": settings.algorithm,
         "hold": settings.robots.hold,
+        "accelerometer": settings.robots.accelerometer,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class ReuseSettings:
     algo: VMPOTrainerConfig = field(default_factory=VMPOTrainerConfig)
     num_envs: int = 128  # robots simulated at once
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
-    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # but for the hold, which is the module's
+    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the module's were
     steps: int = 2_000_000  # environment steps in all
     evaluate_every: int = 100  # iterations
     evaluation_robots: int = 64  # the same commands and first starts at every evaluation
@@ -52,7 +52,7 @@ class ReuseSettings:
         return TaskEnv(
             task,
             num_envs,
-            robots=replace(self.robots, hold=skill.hold),
+            robots=self.robots.like(skill),
             seed=seed,
             num_threads=self.num_threads,
             sim=self.sim,

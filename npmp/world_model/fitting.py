@@ -51,7 +51,7 @@ class ModelFit:
         keep = window.valid[0] > 0
         state = RobotState.unpack(window.states[0][keep])
         after = RobotState.unpack(window.states[1][keep])
-        velocity = differentiate(state, after.root_pos, after.root_rot, after.joint_pos, self.model.dt)
+        velocity = differentiate(state, after, self.model.dt)
         self.model.fit_scales(state, window.setpoints[0][keep], velocity)
 
     def __call__(self, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:

@@ -112,7 +112,9 @@ class WorldModelTrainer(Resumable):
         self.physics_size = env.robots.physics_size if config.model_physics else 0
         with seeded(seed):
             self.skill = SkillModule.for_reference(env.robot, net, self.reference, self.features).to(env.device)
-            self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size).to(env.device)
+            self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size, env.robots.lever).to(
+                env.device
+            )
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         if config.compile:
             # a trainer before this one in the process counts towards torch's limit of recompilations

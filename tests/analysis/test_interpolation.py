@@ -61,7 +61,7 @@ def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
     result = analysis.interpolate("anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1)
     assert result.aligned_by.startswith("strides of ") and len(result.rows()) == 3
     skill = analysis.open_module("anymal_b_dog")
-    env = imitation_env(robot, motions, 2, robots=RobotBatchConfig(hold=skill.hold))
+    env = imitation_env(robot, motions, 2, robots=RobotBatchConfig().like(skill))
     clip = torch.arange(2)
     tracked = track(skill, env, clip, env.task.reference.start[clip])
     for column, i in ((0, 0), (2, 1)):

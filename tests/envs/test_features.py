@@ -33,11 +33,13 @@ def test_proprioception_is_in_the_order_of_its_layout(robot: Robot) -> None:
     home = torch.tensor(robot.home_joints, dtype=torch.float32)
     up = torch.tensor([0.0, 0.6, 0.8])  # the world's vertical in the root frame: row 2 of the rotation
     rotation = torch.stack((torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.8, -0.6]), up))
-    state = RobotState(
-        torch.tensor([5.0, 6.0, 0.5]), rotation, home + 0.1, torch.tensor([7.0, 7.0, 7.0]),
-        torch.tensor([1.0, 2.0, 3.0]),
-        torch.full((12,), 9.0), GRAVITY * torch.tensor([0.5, 0.0, 1.0]), home - 0.2,
-    )  # fmt: skip
+    state = RobotState.still(torch.tensor([5.0, 6.0, 0.5]), rotation, home + 0.1)._replace(
+        root_vel=torch.full((3,), 7.0),
+        root_ang=torch.tensor([1.0, 2.0, 3.0]),
+        joint_vel=torch.full((12,), 9.0),
+        accel=GRAVITY * torch.tensor([0.5, 0.0, 1.0]),
+        setpoint=home - 0.2,
+    )
     widths = [width for _, width in proprioception_layout(12)]
     parts = dict(zip((n for n, _ in proprioception_layout(12)), proprioception(state, home).split(widths), strict=True))
     torch.testing.assert_close(parts["joint_pos_minus_home"], torch.full((12,), 0.1))

@@ -14,12 +14,14 @@ from npmp.envs.state import (
     arrive,
     differentiate,
     integrate,
+    lever_of,
     pose_from_qpos,
 )
 from npmp.robots import Robot
 from tests.environments import imitation_env
 
 DT = 0.02
+ORIGIN = lever_of(torch.zeros(3))  # an IMU there
 
 
 def random_state(n: int, seed: int, dtype: torch.dtype = torch.float32) -> RobotState:
@@ -37,7 +39,14 @@ def random_state(n: int, seed: int, dtype: torch.dtype = torch.float32) -> Robot
         draw(n, 12),
         draw(n, 3),
         draw(n, 12),
+        draw(n, 3),
+        draw(n, 3),
+        draw(n, 12),
     )
+
+
+def at_constant(root_vel: Tensor, root_ang: Tensor, joint_vel: Tensor) -> StepVelocity:
+    return StepVelocity(root_vel, root_ang, joint_vel, root_vel, root_ang, joint_vel)
 
 
 def assert_same(a: RobotState, b: RobotState, tolerance: float) -> None:
@@ -47,41 +56,65 @@ def assert_same(a: RobotState, b: RobotState, tolerance: float) -> None:
 
 def test_integrate_undoes_differentiate() -> None:
     before, after = random_state(64, 0, torch.float64), random_state(64, 1, torch.float64)
-    velocity = differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT)
-    found = integrate(before, velocity, after.setpoint, DT)
-    for name in ("root_pos", "root_rot", "joint_pos", "setpoint"):
+    found = integrate(before, differentiate(before, after, DT), after.setpoint, DT)
+    for name in ("root_pos", "root_rot", "joint_pos", "setpoint", "root_vel_end", "root_ang_end", "joint_vel_end"):
         torch.testing.assert_close(getattr(found, name), getattr(after, name), atol=1e-10, rtol=0)
 
 
 def test_differentiate_undoes_integrate() -> None:
-    before = random_state(64, 0, torch.float64)
-    other = random_state(64, 1, torch.float64)
-    velocity = StepVelocity(other.root_vel, other.root_ang, other.joint_vel)
-    after = integrate(before, velocity, other.setpoint, DT)
-    for found, given in zip(
-        differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT), velocity, strict=True
-    ):
+    before, a, b = (random_state(64, seed, torch.float64) for seed in range(3))
+    velocity = StepVelocity(a.root_vel, a.root_ang, a.joint_vel, b.root_vel, b.root_ang, b.joint_vel)
+    after = integrate(before, velocity, a.setpoint, DT)
+    for found, given in zip(differentiate(before, after, DT), velocity, strict=True):
         torch.testing.assert_close(found, given, atol=1e-10, rtol=0)
 
 
-def test_arriving_in_a_pose_is_integrating_the_velocity_to_it() -> None:
-    before, pose = random_state(64, 0, torch.float64), random_state(64, 1, torch.float64)
-    velocity = differentiate(before, pose.root_pos, pose.root_rot, pose.joint_pos, DT)
-    assert_same(
-        arrive(before, pose.root_pos, pose.root_rot, pose.joint_pos, pose.setpoint, DT),
-        integrate(before, velocity, pose.setpoint, DT),
-        1e-8,
+def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> None:
+    before, ahead = random_state(64, 0), random_state(64, 1)
+    half = geometry.log_so3(ahead.root_rot)
+    angle = half.norm(dim=-1, keepdim=True)
+    quaternion = torch.cat((torch.cos(angle / 2), torch.sin(angle / 2) * half / angle), -1)
+    qpos = torch.cat((ahead.root_pos, quaternion, ahead.joint_pos), -1)
+    # MuJoCo's root moves in the world and turns in its own frame
+    moving = geometry.to_world(ahead.root_rot, ahead.root_vel_end)
+    qvel = torch.cat((moving, ahead.root_ang_end, ahead.joint_vel_end), -1)
+    lever = lever_of(torch.tensor([0.3, -0.2, 0.1]))
+    found = arrive(before, qpos, qvel, ahead.setpoint, DT, lever)
+    integrated = integrate(before, differentiate(before, ahead, DT), ahead.setpoint, DT, lever)
+    for name, x, y in zip(RobotState._fields, found, integrated, strict=True):
+        # 1/DT of the rounding of poses and velocities of size 1 to 10
+        torch.testing.assert_close(x, y, atol=2e-3, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_a_lever_is_a_cross_product() -> None:
+    g = torch.Generator().manual_seed(0)
+    omega, r = torch.randn(16, 3, generator=g), torch.randn(3, generator=g)
+    torch.testing.assert_close(omega @ lever_of(r), torch.linalg.cross(omega, r.expand(16, 3)))
+
+
+def test_an_accelerometer_beside_the_axis_feels_the_turn() -> None:
+    """Spinning up about the vertical from rest to 2 rad/s within a step, the IMU 0.1 m ahead of the origin: it gains
+    0.2 m/s to the left within 20 ms, 10 m/s2. Turning on at 2 rad/s, it is drawn inwards by 2 * 2 * 0.1 m/s2."""
+    lever, rest = (
+        lever_of(torch.tensor([0.1, 0.0, 0.0])),
+        RobotState.still(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), torch.zeros(1, 12)),
     )
+    still, turning, joints = torch.zeros(1, 3), torch.tensor([[0.0, 0.0, 2.0]]), torch.zeros(1, 12)
+    spun = integrate(rest, StepVelocity(still, still, joints, still, turning, joints), joints, DT, lever)
+    torch.testing.assert_close(spun.accel, torch.tensor([[0.0, 10.0, GRAVITY]]), atol=1e-4, rtol=0)
+    on = integrate(spun, at_constant(still, turning, joints), joints, DT, lever)
+    # the mean over the step, seen from the frame at its end, half a step's turn ahead of the mean direction
+    torch.testing.assert_close(on.accel, torch.tensor([[-0.4, 0.4 * 0.02, GRAVITY]]), atol=1e-3, rtol=0)
 
 
 def test_local_velocities_are_seen_from_the_new_frame() -> None:
     # one step of a quarter turn about the vertical while moving along the old x axis, which is the new frame's -y
     still = random_state(1, 0)._replace(
-        root_pos=torch.zeros(1, 3), root_rot=torch.eye(3).unsqueeze(0), root_vel=torch.tensor([[1.0, 0.0, 0.0]])
+        root_pos=torch.zeros(1, 3), root_rot=torch.eye(3).unsqueeze(0), root_vel_end=torch.tensor([[1.0, 0.0, 0.0]])
     )
     turn = torch.tensor([[0.0, 0.0, torch.pi / 2 / DT]])
     after = integrate(
-        still, StepVelocity(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)), still.setpoint, DT
+        still, at_constant(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)), still.setpoint, DT, ORIGIN
     )
     torch.testing.assert_close(after.root_pos, torch.tensor([[DT, 0.0, 0.0]]))
     torch.testing.assert_close(after.root_vel, torch.tensor([[0.0, -1.0, 0.0]]), atol=1e-6, rtol=0)
@@ -91,12 +124,14 @@ def test_local_velocities_are_seen_from_the_new_frame() -> None:
 
 def test_accelerometer_reads_g_at_rest_and_nothing_in_free_fall() -> None:
     tilted = geometry.exp_so3(torch.tensor([[0.3, -0.2, 1.0]]))
-    state = random_state(1, 0)._replace(root_rot=tilted, root_vel=torch.zeros(1, 3))
-    rest = integrate(state, StepVelocity(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT)
+    state = random_state(1, 0)._replace(root_rot=tilted, root_vel_end=torch.zeros(1, 3))
+    rest = integrate(
+        state, at_constant(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT, ORIGIN
+    )
     torch.testing.assert_close(rest.accel, GRAVITY * tilted[:, 2])
     torch.testing.assert_close(rest.accel.norm(dim=-1), torch.tensor([GRAVITY]))
     falling = geometry.to_local(tilted, torch.tensor([[0.0, 0.0, -GRAVITY * DT]]))
-    fall = integrate(state, StepVelocity(falling, torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT)
+    fall = integrate(state, at_constant(falling, torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT, ORIGIN)
     torch.testing.assert_close(fall.accel, torch.zeros(1, 3), atol=1e-4, rtol=0)
 
 
@@ -117,9 +152,9 @@ def test_the_simulators_velocities_reproduce_its_positions(robot: Robot, motions
     for _ in range(50):
         before = env.state
         env.step(0.3 * torch.randn(16, 12, generator=generator))
-        velocity = differentiate(before, *pose_from_qpos(env.sim.qpos), env.dt)
-        imagined = integrate(imagined, velocity, env.state.setpoint, env.dt)
-    assert_same(imagined, env.state, 2e-2)  # accelerations are second differences of rounded positions
+        velocity = differentiate(before, env.state, env.dt)
+        imagined = integrate(imagined, velocity, env.state.setpoint, env.dt, env.robots.lever)
+    assert_same(imagined, env.state, 2e-2)  # accelerations are differences of rounded velocities
     pos, rot, joints = pose_from_qpos(env.sim.qpos)
     torch.testing.assert_close(imagined.root_pos, pos, atol=1e-5, rtol=0)
     torch.testing.assert_close(imagined.root_rot, rot, atol=1e-5, rtol=0)
@@ -129,7 +164,7 @@ def test_the_simulators_velocities_reproduce_its_positions(robot: Robot, motions
 def test_packing_choosing_and_indexing() -> None:
     a, b = random_state(5, 0), random_state(5, 1)
     packed = a.pack()
-    assert packed.shape == (5, 21 + 36)
+    assert packed.shape == (5, 27 + 48)
     assert_same(RobotState.unpack(packed), a, 0.0)
     mask = torch.tensor([True, False, True, False, False])
     mixed = a.where(mask, b)
@@ -140,6 +175,6 @@ def test_packing_choosing_and_indexing() -> None:
 
 def test_gradients_flow_through_a_step_from_rest() -> None:
     state = random_state(4, 0)
-    velocity = StepVelocity(torch.zeros(4, 3), torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 12))
+    velocity = at_constant(torch.zeros(4, 3), torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 12))
     integrate(state, velocity, state.setpoint, DT).pack().sum().backward()
     assert velocity.root_ang.grad is not None and velocity.root_ang.grad.isfinite().all()

@@ -60,7 +60,7 @@ def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotSt
     zeros = torch.zeros(12)
     local = (geometry.to_local(rotation, v) for v in (linear_w, angular_w))
     root_vel, root_ang = local
-    return RobotState(torch.zeros(3), rotation, zeros, root_vel, root_ang, zeros, torch.zeros(3), zeros)
+    return RobotState.still(torch.zeros(3), rotation, zeros)._replace(root_vel=root_vel, root_ang=root_ang)
 
 
 # --- pure functions

@@ -57,7 +57,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
             "proprioception": proprioception(env.state, env.home),
         }
         before, step = env.state, env.step(actions[t])
-        velocities.append(differentiate(before, step.state.root_pos, step.state.root_rot, step.state.joint_pos, env.dt))
+        velocities.append(differentiate(before, step.state, env.dt))
         real.append(seen | {"state": step.state.pack(), "error": step.error})
 
     imagined: list[dict[str, Tensor]] = []
@@ -71,7 +71,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
         return actions[len(imagined) - 1], memory
 
     def model(state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
-        after = integrate(state, velocities[len(imagined) - 1], setpoint, env.dt)
+        after = integrate(state, velocities[len(imagined) - 1], setpoint, env.dt, env.robots.lever)
         imagined[-1]["state"] = after.pack()
         return after
 
@@ -102,8 +102,7 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
 
 
 def still(n: int) -> RobotState:
-    zeros, twelve = torch.zeros(n, 3), torch.zeros(n, 12)
-    return RobotState(zeros, torch.eye(3).repeat(n, 1, 1), twelve, zeros, zeros, twelve, zeros, twelve)
+    return RobotState.still(torch.zeros(n, 3), torch.eye(3).repeat(n, 1, 1), torch.zeros(n, 12))
 
 
 def frames_like(state: RobotState, **change: Tensor) -> ReferenceFrames:

@@ -43,8 +43,7 @@ class Oracle:
     def __call__(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
         before, after = self.states[self.t], self.states[self.t + 1]
         self.t += 1
-        velocity = differentiate(before, after.root_pos, after.root_rot, after.joint_pos, DT)
-        return integrate(RobotState.unpack(state), velocity, setpoint, DT).pack()
+        return integrate(RobotState.unpack(state), differentiate(before, after, DT), setpoint, DT).pack()
 
 
 def window_of(states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None) -> Window:
@@ -71,16 +70,7 @@ def test_loss_by_hand_and_masked() -> None:
         return state
 
     zeros = torch.zeros(2, 3)
-    rest = RobotState(
-        zeros,
-        torch.eye(3).repeat(2, 1, 1),
-        torch.zeros(2, 12),
-        zeros,
-        zeros,
-        torch.zeros(2, 12),
-        zeros,
-        torch.zeros(2, 12),
-    )
+    rest = RobotState.still(zeros, torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 12))
     states = [rest._replace(joint_pos=torch.full((2, 12), 0.1 * t)) for t in range(4)]
     setpoints = [torch.zeros(2, 12)] * 3
     # joints weigh 1/2 and are summed: after t steps the error is 0.5 * 12 * 0.1 t = 0.6 t; mean over three steps 1.2
@@ -99,9 +89,10 @@ def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
     torch.nn.init.zeros_(model.net[-1].weight)
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     state, after = states[1], model(states[1], setpoints[1])
-    torch.testing.assert_close(after.joint_pos, state.joint_pos + DT * state.joint_vel)
+    torch.testing.assert_close(after.joint_pos, state.joint_pos + DT * state.joint_vel_end)
+    torch.testing.assert_close(after.joint_vel_end, state.joint_vel_end)
     torch.testing.assert_close(
-        after.root_pos, state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel), atol=1e-6, rtol=0
+        after.root_pos, state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel_end), atol=1e-6, rtol=0
     )
     torch.testing.assert_close(after.setpoint, setpoints[1])
 
@@ -123,18 +114,18 @@ def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(robot: Robot
 def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 50, 2)
     model = WorldModel(HOME, DT, (8,))
-    velocity = differentiate(states[1], states[2].root_pos, states[2].root_rot, states[2].joint_pos, DT)
+    velocity = differentiate(states[1], states[2], DT)
     model.fit_scales(states[1], setpoints[1], velocity)
     inputs = model.inputs(model.features(states[1], setpoints[1]))
     assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
-    change = model.changes((velocity.joint_vel - states[1].joint_vel).new_zeros(1, 18))
+    change = model.changes(torch.zeros(1, 36))
     torch.testing.assert_close(change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0))
 
 
 def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     torch.manual_seed(0)
     states, setpoints = noisy_rollout(robot, motions, 64, 24)
-    replay = Replay(32, 64, {"state": 57, "setpoint": 12, "z": 1, "hidden": 1, "cell": 1})
+    replay = Replay(32, 64, {"state": RobotState.width(12), "setpoint": 12, "z": 1, "hidden": 1, "cell": 1})
     empty, none = torch.zeros(64, 1), torch.zeros(64, dtype=torch.long)
     for t, setpoint in enumerate(setpoints):
         first = torch.full((64,), t == 0)

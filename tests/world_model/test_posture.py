@@ -31,12 +31,10 @@ def postures() -> PostureRange:
 
 def at(height: float, rotation: Tensor | None = None, joint: float = 0.0) -> RobotState:
     """One robot at rest, its first joint bent."""
-    zeros, joints = torch.zeros(1, 3), torch.zeros(1, 12)
+    joints = torch.zeros(1, 12)
     joints[0, 0] = joint
     turned = torch.eye(3) if rotation is None else rotation
-    return RobotState(
-        torch.tensor([[7.0, -3.0, height]]), turned.expand(1, 3, 3), joints, zeros, zeros, zeros, zeros, joints
-    )
+    return RobotState.still(torch.tensor([[7.0, -3.0, height]]), turned.expand(1, 3, 3), joints)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
             number.expand(9, -1, 12),
             number.unsqueeze(-1).expand(9, -1, 3, 3),
         )
-        state = RobotState(three, frame, twelve, three, three, twelve, three, twelve)
+        state = RobotState(three, frame, twelve, three, three, twelve, three, twelve, three, three, twelve)
         return likeness(state, torch.Generator().manual_seed(0)).item()
 
     drawn = torch.rand(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
