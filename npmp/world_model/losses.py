@@ -43,9 +43,10 @@ class ModelWeights:
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
     joints: float = 0.5  # summed over joints [1/rad]
-    linear: float = 0.5  # root linear velocity, the step's mean and the one at its end [s/m]
+    linear: float = 0.5  # root linear velocity, the mean of a step [s/m]
     angular: float = 0.25  # root angular velocity, likewise [s/rad]
     joint_velocity: float = 0.05  # summed over joints, likewise [s/rad]
+    end: float = 0.25  # share of these three weights that velocities at a step's end have [1]
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, *(entry.name for entry in fields(self)))
@@ -57,14 +58,11 @@ def prediction_error(a: RobotState, b: RobotState, w: ModelWeights) -> Tensor:
         w.position * (a.root_pos - b.root_pos).abs().sum(-1)
         + w.rotation * (a.root_rot - b.root_rot).abs().sum((-1, -2))
         + w.joints * (a.joint_pos - b.joint_pos).abs().sum(-1)
-        + w.linear * _distance(a.root_vel - b.root_vel, a.root_vel_end - b.root_vel_end)
-        + w.angular * _distance(a.root_ang - b.root_ang, a.root_ang_end - b.root_ang_end)
-        + w.joint_velocity * _distance(a.joint_vel - b.joint_vel, a.joint_vel_end - b.joint_vel_end)
+        + w.linear * ((a.root_vel - b.root_vel).abs() + w.end * (a.root_vel_end - b.root_vel_end).abs()).sum(-1)
+        + w.angular * ((a.root_ang - b.root_ang).abs() + w.end * (a.root_ang_end - b.root_ang_end).abs()).sum(-1)
+        + w.joint_velocity
+        * ((a.joint_vel - b.joint_vel).abs() + w.end * (a.joint_vel_end - b.joint_vel_end).abs()).sum(-1)
     )
-
-
-def _distance(mean: Tensor, end: Tensor) -> Tensor:
-    return (mean.abs() + end.abs()).sum(-1)
 
 
 def model_loss(
