@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,23 +56,45 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
     return path
 
 
+def present(folder: Path) -> list[Path]:
+    """The descriptions of a folder's checkpoints, newest first; none where there is no folder yet.
+
+    Raises:
+      InputError: for what is there and is no folder to read: a file, a link to nothing or to itself.
+    """
+    try:
+        with reading(folder):
+            found = [path for path in folder.iterdir() if path.match("checkpoint_*.json")]
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and not folder.is_symlink():
+            return []
+        raise
+    return sorted(found, key=_step, reverse=True)
+
+
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
-    """The newest whole checkpoint: step, tensors, values.
+    """The newest whole checkpoint: step, tensors, values. Newer ones that are damaged are named on stderr.
 
     Raises:
       InputError: when there is none, or none that is undamaged.
     """
-    damaged = []
-    with reading(folder):
-        found = sorted(folder.glob("checkpoint_*.json"), key=_step, reverse=True)
-    for description in found:
+    damaged: list[InputError] = []
+    for description in present(folder):
         try:
-            return _load(description)
+            found = _load(description)
         except InputError as error:
-            damaged.append(str(error))
+            damaged.append(error)
+            continue
+        if damaged:
+            print(f"npmp: passed over: {InputError(_listed(damaged))}; used is {description.stem}", file=sys.stderr)
+        return found
     if damaged:
-        raise InputError(f"no usable checkpoint in '{folder}': {'; '.join(damaged)}")
+        raise InputError(f"no usable checkpoint in '{folder}': {_listed(damaged)}")
     raise InputError(f"no checkpoint in '{folder}'")
+
+
+def _listed(errors: Sequence[InputError]) -> str:
+    return "; ".join(str(error) for error in errors)
 
 
 def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:

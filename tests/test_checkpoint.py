@@ -47,7 +47,9 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "garble json", "no tensors", "no json", "half written"])
-def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_newest_falls_back_to_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
     checkpoint.save(tmp_path, 1, content(1), {"v": 1})
     newest = checkpoint.save(tmp_path, 2, content(2), {"v": 2})
     data = newest.read_bytes()
@@ -65,6 +67,12 @@ def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path: Path, damage: s
             newest.rename(newest.with_name(newest.name + ".tmp"))
     step, tensors, values = checkpoint.load_latest(tmp_path)
     assert step == 1 and values == {"v": 1} and torch.equal(tensors["a"], content(1)["a"])
+    said = capsys.readouterr().err.splitlines()
+    if damage in ("no json", "half written"):  # an ordinary kill
+        assert said == []
+    else:
+        assert len(said) == 1 and said[0].startswith("npmp: passed over: ")
+        assert "checkpoint_0000000002" in said[0] and said[0].endswith("; used is checkpoint_0000000001")
 
 
 @pytest.mark.parametrize(

@@ -220,12 +220,12 @@ def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[st
     None for a new run, and with a note for one that was killed before its first checkpoint: it starts afresh.
 
     Raises:
-      InputError: when all of its checkpoints are damaged.
+      InputError: when all of its checkpoints are damaged, or `checkpoints` is no folder.
     """
     if resume is None:
         return None
     folder = resume / "checkpoints"
-    if not any(folder.glob("checkpoint_*.json")):
+    if not checkpoint.present(folder):
         print(f"npmp: {resume} holds no checkpoint yet: starting afresh", file=sys.stderr)
         return None
     return checkpoint.load_latest(folder)
