@@ -13,6 +13,7 @@ from scipy.interpolate import CubicSpline
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import require_memory
+from mocap_data.sanity import require_moderate, require_rate
 
 _CYCLE = -2
 
@@ -44,8 +45,8 @@ class Clip:
     parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not known.
 
     Raises:
-      InputError: for wrong shapes, values that are not finite, repeated names, or a rate that is not
-        positive.
+      InputError: for wrong shapes, values that are not finite, repeated names, or a rate or coordinates that no
+        recording has.
     """
 
     positions: Array
@@ -61,9 +62,8 @@ class Clip:
         set_field(self, "names", tuple(str(name) for name in self.names))
         what = f"clip {self.name!r}: positions"
         set_field(self, "positions", read_only(self.positions, shape=f"(T, {len(self.names)}, 3)", what=what))
-        set_field(self, "rate_hz", float(self.rate_hz))
-        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
-            raise InputError(f"clip {self.name!r}: rate {self.rate_hz} Hz is not positive")
+        require_moderate(self.positions, what)
+        set_field(self, "rate_hz", require_rate(self.rate_hz, f"clip {self.name!r}:"))
         if not self.names:
             raise InputError(f"clip {self.name!r} has no keypoints")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
@@ -136,10 +136,9 @@ class Clip:
         The first frame stays; frames run as far as the recording does, never beyond it.
 
         Raises:
-          InputError: for a rate that is not positive, or more frames than memory holds.
+          InputError: for a rate that no clip has, or more frames than memory holds.
         """
-        if not (math.isfinite(rate_hz) and rate_hz > 0.0):
-            raise InputError(f"clip {self.name!r}: cannot resample to {rate_hz} Hz")
+        require_rate(rate_hz, f"clip {self.name!r}: the new")
         if rate_hz == self.rate_hz:
             return self
         last = (self.num_frames - 1) / self.rate_hz  # [s]

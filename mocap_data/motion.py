@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mocap_data import rotations
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError
+from mocap_data.sanity import require_moderate, require_rate
 
 Bools = NDArray[np.bool_]
 
@@ -49,7 +50,7 @@ class ReferenceMotion:
 
     Raises:
       InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions not of length
-        1, a rate that is not positive, or a weight that is negative or absurd.
+        1, or coordinates, a rate or a weight that no motion has.
     """
 
     name: str
@@ -88,14 +89,12 @@ class ReferenceMotion:
             raise InputError(f"{where} arrays differ in frames: {listed}")
         if self.qpos.shape[1] < 7:
             raise InputError(f"{where} qpos has {self.qpos.shape[1]} columns; a free root makes them 7 + joints")
-        with np.errstate(over="ignore"):
-            off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
+        require_moderate(self.qpos, f"{where} qpos")
+        off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
         if off.max(initial=0.0) > _UNIT_TOLERANCE:
             frame = int(np.argmax(off > _UNIT_TOLERANCE))
             raise InputError(f"{where} root quaternion is not of length 1 at frame {frame}")
-        set_field(self, "rate_hz", float(self.rate_hz))
-        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
-            raise InputError(f"{where} rate {self.rate_hz} Hz is not positive")
+        set_field(self, "rate_hz", require_rate(self.rate_hz, where))
         set_field(self, "start_s", float(self.start_s))
         if not math.isfinite(self.start_s):
             raise InputError(f"{where} start_s {self.start_s} is not finite")

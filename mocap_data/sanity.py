@@ -1,17 +1,25 @@
 """What speaks against a recording having been read rightly: wrong units, axis, rate, or floor.
 
 Files do not say these things, or say them wrongly, and nothing later on fails because of them; the motion is just
-nonsense.
+nonsense. What no recording and no motion can have is refused (`require_rate`, `require_moderate`), the rest is doubted
+(`doubts`).
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mocap_data.arrays import Array
-from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+
+if TYPE_CHECKING:
+    from mocap_data.clip import Clip
+
+RATES_HZ = (0.01, 1e6)  # from poses of slow video to what no camera does; files have narrower ones, `readers.common`
+LARGEST = 1e5  # [m], [rad] of a coordinate: nobody walks 100 km, and 32 bits have steps of 8 mm there
 
 SIZES = (0.2, 5.0)  # [m] across all keypoints at once: a cat to a horse, or a person with arms spread
 MOVES = 1e-3  # [m] less than this over all frames is not moving
@@ -23,6 +31,31 @@ WALKS = 0.2  # [m/s] from here on a standing foot differs from the rest of the b
 
 _HEAD = re.compile(r"head|skull|nose", re.IGNORECASE)
 _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNORECASE)
+
+
+def require_rate(rate_hz: float, what: str) -> float:
+    """The rate [Hz], where a motion can have it.
+
+    Raises:
+      InputError: for one outside of RATES_HZ, none at all included.
+    """
+    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
+        return float(rate_hz)
+    why = "not possible" if rate_hz > 0.0 else "not positive"
+    raise InputError(f"{what} rate {rate_hz:g} Hz is {why}; expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}")
+
+
+def require_moderate(values: Array, what: str) -> None:
+    """Refuse coordinates (T, ...) [m] or [rad] that no motion has, though they are finite.
+
+    Raises:
+      InputError: naming the first frame with one beyond LARGEST.
+    """
+    if max(values.max(initial=0.0), -values.min(initial=0.0)) <= LARGEST:
+        return
+    frame = int(np.argwhere(np.abs(values) > LARGEST)[0, 0])
+    worst = float(np.abs(values[frame]).max())
+    raise InputError(f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad")
 
 
 def doubts(clip: Clip) -> list[str]:

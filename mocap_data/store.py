@@ -35,6 +35,7 @@ from mocap_data.files import atomic_path
 from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
+from mocap_data.sanity import require_rate
 
 SCHEMA = "npmp-motion"
 VERSION = 3
@@ -399,6 +400,8 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
         if not isinstance(inner, h5py.Group):
             raise InputError(f"{where}: frame_quality is no group of arrays")
         figures = {key: member(inner, key) for key in members(inner)}
+    about = {key: _attribute(where, known, key, kind) for key, kind in wanted.items()}
+    require_rate(about["rate_hz"], f"{where}:")
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):
         if array is None:
@@ -410,7 +413,7 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
             raise InputError(f"{where}: {key} is of type {array.dtype}, expected an array of floats")
     return _Stored(
         name=name,
-        about={key: _attribute(where, known, key, kind) for key, kind in wanted.items()},
+        about=about,
         quality={key: float(value) for key, value in known.items() if key not in _FIXED and isinstance(value, numbers)},
         arrays=arrays,
         figures=figures,

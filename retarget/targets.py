@@ -219,7 +219,7 @@ def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: fl
 def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]:
     """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F): those whose frames on both sides stand."""
     old = clip.clip.rate_hz
-    new = frame_times(len(clip.raw), old, rate_hz)
+    new = frame_times(len(clip.raw), old, rate_hz, width=2 * clip.raw[0].size)
     if old == rate_hz:
         return clip.raw.copy(), clip.smooth.copy(), clip.standing
     both = np.concatenate((clip.raw, clip.smooth), axis=1)

@@ -96,6 +96,8 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
         (["split=test"], "no split in {data} 'test'; there are: train, validation"),
         (["clips=[stand]", "split=validation"], "no clip of clips= is of split=validation"),
         (["rate_hz=0"], "rate_hz=0: a number above 0 is expected"),
+        (["rate_hz=1e-300"], "rate 1e-300 Hz is not possible"),
+        (["rate_hz=1e300"], "rate 1e+300 Hz is not possible"),
         (["device=cuda"], "cpu"),
     ],
 )

@@ -11,7 +11,9 @@ import pytest
 
 import mocap_data
 from mocap_data import Clip, demo_clips
-from mocap_data.sanity import doubts
+from mocap_data.errors import InputError
+from mocap_data.readers.robot_motions import RobotMotion
+from mocap_data.sanity import doubts, require_moderate, require_rate
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +106,29 @@ def test_recordings(shared: Path) -> None:
             assert len(found) == 1 and expected[file.stem] in found[0], file.name
         else:
             assert found == [], file.name
+
+
+def test_what_no_motion_has_is_refused_by_frame() -> None:
+    values = np.zeros((4, 2, 3))
+    values[2, 1, 0] = -1e5  # the very limit
+    require_moderate(values, "a")
+    values[2, 1, 0], values[3] = -1.001e5, 1e308
+    with pytest.raises(InputError, match=r"^a is 1e[+]05 at frame 2; no coordinate is beyond 100,000 m or rad$"):
+        require_moderate(values, "a")
+    assert require_rate(0.01, "a") == 0.01 and require_rate(1e6, "a") == 1e6
+    for rate in (0.0, -1.0, 0.0099, 1.1e6, float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(InputError, match=r"^a rate .* Hz is not (possible|positive); expected 0.01 to 1,000,000$"):
+            require_rate(rate, "a")
+
+
+def test_recordings_and_robots_motions_are_held_to_it() -> None:
+    with pytest.raises(InputError, match=r"positions is 1e[+]308 at frame 0"):
+        Clip(np.full((3, 2, 3), 1e308), ("a", "b"), 60.0)
+    with pytest.raises(InputError, match=r"rate 1e-300 Hz is not possible"):
+        Clip(np.zeros((3, 2, 3)), ("a", "b"), 1e-300)
+    qpos = np.tile([0.0, 0, 0.5, 1, 0, 0, 0, 0.1], (3, 1))
+    with pytest.raises(InputError, match=r"rate 1e[+]300 Hz is not possible"):
+        RobotMotion("m", qpos, 1e300, ("a",))
+    qpos[1, 0] = -1e308
+    with pytest.raises(InputError, match=r"qpos is 1e[+]308 at frame 1"):
+        RobotMotion("m", qpos, 60.0, ("a",))

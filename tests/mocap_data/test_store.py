@@ -238,11 +238,23 @@ def test_quality_figures_cannot_replace_attributes(tmp_path: Path) -> None:
         ({"qpos": np.zeros((50, 6))}, r"qpos has 6 columns; a free root makes them 7 \+ joints"),
         ({"qpos": np.zeros((50, 9, 1))}, r"expected \(T, nq\)"),
         ({"rate_hz": -1.0}, "not positive"),
+        ({"rate_hz": 1e-300}, "rate 1e-300 Hz is not possible; expected 0.01 to 1,000,000"),
+        ({"rate_hz": 1e300}, "not possible"),
+        ({"qpos": np.full((50, 9), 1e308)}, "qpos is 1e[+]308 at frame 0; no coordinate is beyond 100,000 m or rad"),
     ],
 )
 def test_motions_that_cannot_be(change: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         dataclasses.replace(make_motion(), **change)
+
+
+@pytest.mark.parametrize("rate_hz", [0.0, 1e-300, 1e300, np.nan])
+def test_a_rate_that_cannot_be_is_refused_before_the_arrays_are_read(path: Path, rate_hz: float) -> None:
+    with h5py.File(path, "r+") as file:
+        file["walk"].attrs["rate_hz"] = rate_hz
+    for read in (summarize_motions, read_motions):
+        with pytest.raises(InputError, match=r"motions.h5, clip 'walk': rate .* expected 0.01 to 1,000,000"):
+            read(path)
 
 
 def test_crop() -> None:

@@ -14,6 +14,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.common import MissingOptions
+from mocap_data.sanity import require_moderate, require_rate
 
 # Joint angles beyond this are degrees, or not angles: two full turns.
 _LARGEST_ANGLE = 4.0 * math.pi  # [rad]
@@ -47,7 +48,7 @@ class RobotMotion:
 
     Raises:
       InputError: for wrong shapes, values that are not finite, quaternions not of length 1, angles that must be
-        degrees, heights that cannot be metres, repeated names, or a rate that is not positive.
+        degrees, heights that cannot be metres, repeated names, or a rate or positions that no motion has.
     """
 
     name: str
@@ -76,6 +77,7 @@ class RobotMotion:
             raise InputError(
                 f"{where} joint {joint!r} reaches {largest:.4g} rad; expected radians, these look like degrees"
             )
+        require_moderate(qpos, f"{where} qpos")
         height = float(np.median(np.abs(qpos[:, 2])))
         if height > _HIGHEST_ROOT:
             raise InputError(f"{where} the root is {height:.4g} m above the floor; expected metres, Z up")
@@ -88,6 +90,7 @@ class RobotMotion:
         if self.body_pos is not None and self.body_quat is not None:
             count = self.body_pos.shape[1] if np.ndim(self.body_pos) == 3 else 0
             position = read_only(self.body_pos, shape=f"({frames}, {count}, 3)", what=f"{where} body_pos")
+            require_moderate(position, f"{where} body_pos")
             quaternion = read_only(self.body_quat, shape=f"({frames}, {count}, 4)", what=f"{where} body_quat")
             set_field(self, "body_pos", position)
             quaternion = unit(quaternion, f"{where} body_quat")
@@ -96,9 +99,7 @@ class RobotMotion:
                 set_field(self, "body_names", unique(self.body_names, f"{where} body"))
                 if len(self.body_names) != count:
                     raise InputError(f"{where} {count} body poses, but {len(self.body_names)} body names")
-        set_field(self, "rate_hz", float(self.rate_hz))
-        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
-            raise InputError(f"{where} rate {self.rate_hz} Hz is not positive")
+        set_field(self, "rate_hz", require_rate(self.rate_hz, where))
         set_field(self, "conventions", MappingProxyType({str(k): str(v) for k, v in self.conventions.items()}))
 
     @property
