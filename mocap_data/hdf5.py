@@ -7,9 +7,12 @@ or unpack to a thousand times its size; each of these is refused here, in one li
 from __future__ import annotations
 
 import math
+import mmap
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,11 @@ from mocap_data.outside import reading, regular_file
 MAX_MEMBERS = 20_000  # of a group; all of CMU's recordings with their mirror images are 5,000
 MAX_ATTRIBUTES = 1_000  # of a group; a clip of ours has thirty
 MAX_ENTRIES = 10_000  # of an attribute that is a list; a robot has a hundred names
+MAX_TEXTS = 32 << 20  # bytes of a group's texts: many may point to one place in the file, and grow to any size together
 MAX_RATIO = 1_100  # of an array to what it takes in the file: deflate makes 1,032 times of what it has at the very most
 SPARE_BYTES = 1 << 20  # that an array's last chunk may be larger than the array
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
+_HEAP = b"GCOL\x01"  # how a heap of texts begins; 3 bytes more, then its length
 _CHECKSUM_BYTES = 4  # that fletcher32 adds to a chunk
 
 
@@ -91,22 +96,52 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
     """The attributes that are text, numbers, or short lists of them; others, which only strangers write, are left out.
 
     Raises:
-      InputError: for more than MAX_ATTRIBUTES.
+      InputError: for more than MAX_ATTRIBUTES, or texts that are more than the file has.
     """
     if len(group.attrs) > MAX_ATTRIBUTES:
         raise InputError(f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read")
-    found: dict[str, Any] = {}
-    for key in group.attrs:
-        if not isinstance(key, str):
-            continue
-        opened = h5py.h5a.open(group.id, key.encode())
-        kind = opened.get_type()
-        number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
-        plain = number or isinstance(kind, h5py.h5t.TypeStringID)
-        empty = opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
-        if plain and not empty and math.prod(opened.shape) <= MAX_ENTRIES:
-            found[key] = group.attrs[key]
-    return found
+    entries = {key: count for key in group.attrs if isinstance(key, str) and (count := _texts(group, key)) is not None}
+    _require_texts(group, sum(entries.values()))
+    return {key: group.attrs[key] for key in entries}
+
+
+def _texts(group: h5py.Group, key: str) -> int | None:
+    """How many texts of any length an attribute holds, 0 for another kind; None for one that is left out."""
+    opened = h5py.h5a.open(group.id, key.encode())
+    kind, entries = opened.get_type(), math.prod(opened.shape or ())
+    number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
+    text = isinstance(kind, h5py.h5t.TypeStringID)
+    if not (number or text) or opened.get_space().get_simple_extent_type() == h5py.h5s.NULL or entries > MAX_ENTRIES:
+        return None
+    return entries if text and kind.is_variable_str() else 0
+
+
+def _require_texts(group: h5py.Group, count: int) -> None:
+    """Refuse texts that together may be longer than MAX_TEXTS. They lie in heaps, which are looked through where the
+    file is large enough."""
+    found = os.stat(group.file.filename)
+    if count * found.st_size <= MAX_TEXTS:
+        return
+    longest = _largest_heap(group.file.filename, found.st_size, found.st_mtime_ns)
+    if count * longest > MAX_TEXTS:
+        raise InputError(
+            f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each; at most {MAX_TEXTS:,} in all are "
+            "read"
+        )
+
+
+@lru_cache(maxsize=8)
+def _largest_heap(path: str, size: int, changed_ns: int) -> int:
+    """Bytes of the largest heap of texts in a file of that size, as it was changed last."""
+    largest = 0
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(_HEAP)
+        while at >= 0:
+            # lengths have 8 bytes, in files of strangers 4; a heap beyond the end is none, but other data
+            lengths = (int.from_bytes(data[at + 8 : at + 8 + width], "little") for width in (8, 4))
+            largest = max(largest, next((length for length in lengths if at + length <= size), 0))
+            at = data.find(_HEAP, at + 1)
+    return largest
 
 
 def array_bytes(array: Any, what: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 import zipfile
@@ -17,6 +18,7 @@ from mocap_data.outside import reading, regular_file, require_memory
 
 MAX_ARCHIVE_BYTES = 1 << 30  # of the file; five minutes at 120 Hz of a hundred bodies take a tenth of it
 MAX_ARRAYS = 10_000  # in an archive; those that are read have ten
+MAX_DIRECTORY_BYTES = 200 * MAX_ARRAYS  # of the list of them, which zipfile reads at once, whatever the file says of it
 _SUFFIX = ".npy"
 
 
@@ -70,7 +72,7 @@ def _array(stream: IO[bytes], size: int, what: str) -> np.ndarray:
 def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, open for reading; what is raised inside the block becomes an InputError that names the file."""
     regular_file(path, at_most=MAX_ARCHIVE_BYTES)
-    with path.open("rb") as file, reading(path), warnings.catch_warnings():
+    with path.open("rb", buffering=0) as raw, _Opening(raw) as file, reading(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of headers that Python 2 wrote
         if file.read(6) == b"\x93NUMPY":
             raise InputError(f"{path} holds a single array, expected an archive of several (npz)")
@@ -78,7 +80,20 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
             archive = zipfile.ZipFile(file)
         except zipfile.BadZipFile as error:
             raise InputError(f"{path} is no numpy archive, or cut short") from error
+        file.opened = True
         with archive:
             if len(archive.filelist) > MAX_ARRAYS:
                 raise InputError(f"{path} has {len(archive.filelist):,} entries; at most {MAX_ARRAYS:,} are read")
             yield archive
+
+
+class _Opening(io.BufferedReader):
+    """A file of which zipfile cannot read, while it opens it, a directory of millions of entries: it would make an
+    object of each before their number is known."""
+
+    opened = False
+
+    def read(self, size: int | None = -1) -> bytes:
+        if not self.opened and size is not None and size > MAX_DIRECTORY_BYTES:
+            raise InputError(f"{self.name}: a directory of {size:,} bytes; at most {MAX_ARRAYS:,} entries are read")
+        return super().read(size)

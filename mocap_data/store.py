@@ -39,6 +39,7 @@ from mocap_data.sanity import require_rate
 
 SCHEMA = "npmp-motion"
 VERSION = 3
+MAX_TEXT = 10_000  # characters of an attribute but the provenance; a file has five for every clip
 
 # Each a field of ReferenceMotion; the second ones came with version 2.
 _CLIP_ATTRIBUTES: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
@@ -315,7 +316,12 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[s
         yield file, version, _header(path, about)
 
 
-_WANTED = {tuple: "a list of texts", str: "a text", int: "an integer", float: "a number"}
+_WANTED = {
+    tuple: "a list of texts",
+    str: f"a text of at most {MAX_TEXT:,} characters",
+    int: "an integer",
+    float: "a number",
+}
 
 
 def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -326,13 +332,13 @@ def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> An
     try:
         if kind is tuple and np.ndim(value) == 1:
             return tuple(_text(entry) for entry in value)
-        if kind is str:
-            return _text(value)
+        if kind is str and len(text := _text(value)) <= MAX_TEXT:
+            return text
         if isinstance(value, np.integer) or (kind is float and isinstance(value, np.floating)):
             return kind(value)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"{where}: attribute {key!r} is {value!r}, expected {_WANTED[kind]}")
+    raise InputError(f"{where}: attribute {key!r} is {value!r:.80}, expected {_WANTED[kind]}")
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from mocap_data import hdf5, outside
 from mocap_data.errors import InputError
+from mocap_data.hdf5 import schema_of
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, summarize_motions, write_motions
 
@@ -110,7 +113,7 @@ def test_attributes_of_another_type(path: Path, place: str, key: str, value: obj
 def test_numbers_that_cannot_be(path: Path, key: str, value: float) -> None:
     with h5py.File(path, "r+") as file:
         file["walk"].attrs[key] = value
-    with pytest.raises(InputError, match=r"motions\.h5: motion 'walk': (weight|rate|start_s)"):
+    with pytest.raises(InputError, match=r"motions\.h5(: motion|, clip) 'walk': (weight|rate|start_s)"):
         read_motions(path)
 
 
@@ -135,6 +138,40 @@ def test_a_name_that_is_no_text(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         h5py.h5g.create(file.id, b"\xff\xfe")
     assert "is not UTF-8" in refused(path)
+
+
+def test_texts_that_all_point_to_one_long_text(path: Path) -> None:
+    """25 names of 3 bytes, of which each says that it is the provenance of 2 MiB: 50 MiB of a file of 2."""
+    with h5py.File(path, "r") as file:
+        known = dict(file.attrs)
+    known["provenance"] = f'{{"a": "{"x" * (2 << 20)}"}}'
+    for joints in (2, 25):
+        with h5py.File(path, "w") as file:  # not in order, so that its head has no checksum
+            for key, value in known.items():
+                file.attrs[key] = value
+            file.attrs["joint_names"] = [f"{i:03}" for i in range(joints)]
+        if joints == 2:  # a long text is no harm
+            assert schema_of(path) == "npmp-motion"
+    data = path.read_bytes()
+    heap = data.find(b'{"a": "xxx') - 32  # before the text its heap's head and its own, each of 16 bytes
+    assert data[heap : heap + 4] == b"GCOL"
+    count = 0
+    for other in (found.start() for found in re.finditer(b"GCOL", data)):
+        entry = struct.pack("<IQ", 3, other)  # then the text's number in the heap, of 4 bytes
+        data, made = re.subn(
+            re.escape(entry) + b"..\0\0", struct.pack("<IQI", (2 << 20) + 9, heap, 1), data, flags=re.DOTALL
+        )
+        count += made
+    assert count >= 25
+    path.write_bytes(data)
+    assert " texts, of up to 2,097," in refused(path)
+    assert schema_of(path) is None
+
+
+def test_a_text_longer_than_any_of_ours(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["walk"].attrs["source"] = "s" * 10_001
+    assert "expected a text of at most 10,000 characters" in refused(path)
 
 
 def replaced(path: Path, key: str, **settings: object) -> None:

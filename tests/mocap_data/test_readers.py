@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -493,6 +495,25 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(tmp_path: Path, mo
     monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
     with pytest.raises(InputError, match=r"unpacking positions, names, fps needs about 0.0 GiB of memory"):
         mocap_data.read(path)
+
+
+def test_an_npz_directory_of_a_hundred_thousand_entries_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "many.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", b"")
+    data = path.read_bytes()
+    start = data.index(b"PK\x01\x02")
+    entries, end = 100_000 * data[start : start + 47], data[start + 47 :]
+    size = struct.pack("<I", len(entries))
+    # the end names its entries by numbers of 16 and 32 bits; zipfile goes by the second, the directory's size
+    path.write_bytes(data[:start] + entries + end[:12] + size + end[16:])
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.filelist) == 100_000
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"):
+        mocap_data.read(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_npz_that_is_none(tmp_path: Path) -> None:
