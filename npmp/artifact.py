@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -21,12 +22,18 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_json, reading, regular_file
-from npmp.settings import from_mapping
+from npmp.settings import from_mapping, shown
 
 Contract = TypeVar("Contract")
 Module = TypeVar("Module", bound=nn.Module)
 
 MAX_WEIGHTS = 1 << 30  # bytes; the paper's sizes make 20 MB
+LARGEST = 1e9  # of a contract's numbers with a fraction: gains, ranges, rates
+# what a tensor may hold; others can be written, and not computed with
+DTYPES = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+}  # fmt: skip
 MAX_HEADER = 1 << 20  # bytes that say which tensors there are; ours have 5 KB, checkpoints' 20
 
 
@@ -100,6 +107,9 @@ def load(
     agreed = from_mapping(contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'")
     record = {key: value for key, value in content.get("training", {}).items() if key in Record.__annotations__}
     from_mapping(Record, record, at=f"'{description}'.training")
+    settled = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
+    if strange := absurd(settled, sum(tensor.numel() for tensor in tensors.values())):
+        raise InputError(f"'{description}': {strange}")
     with reading(description), torch.device("meta"):
         expected = make(agreed).state_dict()
     if misfit := unlike(tensors, expected):
@@ -131,6 +141,22 @@ def _read(
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"'{weights}': tensor '{key}' is not finite")
     return content, tensors
+
+
+def absurd(value: Any, weights: int, at: str = "") -> str | None:
+    """The first number of a contract that no network of so many weights has: a layer has a weight for each of its
+    units at the least. None where there is none."""
+    if isinstance(value, Mapping):
+        inner = [(f"{at}.{key}" if at else str(key), entry) for key, entry in value.items()]
+    elif isinstance(value, list | tuple):
+        inner = [(f"{at}[{i}]", entry) for i, entry in enumerate(value)]
+    else:
+        if isinstance(value, int) and value > weights:
+            return f"{at} is {shown(value)}, too much for weights of {weights:,} numbers"
+        if isinstance(value, float) and LARGEST < abs(value) < math.inf:
+            return f"{at} is {value:g}, expected at most {LARGEST:g}"
+        return None
+    return next((found for place, entry in inner if (found := absurd(entry, weights, place))), None)
 
 
 def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
@@ -176,7 +202,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         declared = int.from_bytes(file.read(8), "little")
         if declared > MAX_HEADER:
             raise InputError(f"'{path}': no safetensors file (a header of {declared:,} bytes)")
-        return load_file(str(path))
+        tensors = load_file(str(path))
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise InputError(f"'{path}': tensor '{name:.60}' is {tensor.dtype}, which nothing here computes with")
+    return tensors
 
 
 def sha256(path: Path) -> str:

@@ -18,7 +18,8 @@ from npmp.nets.skill_nets import NetConfig
 from npmp.reuse import VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import ImitationConfig, WalkConfig
-from npmp.training.imitation import NUM_ENVS
+from npmp.training.imitation import NUM_ENVS, ImitationSettings
+from npmp.training.reuse import ReuseSettings
 from npmp.world_model.trainer import WorldModelConfig
 from retarget import CleanOptions, Options
 from retarget.joint_map import JointOptions
@@ -117,6 +118,26 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
 
 def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> None:
     assert {name: yaml_of(f"algo/{name}")["num_envs"] for name in NUM_ENVS} == NUM_ENVS
+
+
+# Of each training settings' field of another name its key in the verb's YAML.
+KEYS_OF_VERBS = {
+    "evaluate_every": "evaluation.every", "evaluation_starts": "evaluation.starts",
+    "evaluation_robots": "evaluation.robots", "evaluation_seconds": "evaluation.seconds", "num_threads": "threads",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cls"), [("imitate", ImitationSettings), ("reuse", ReuseSettings)])
+def test_a_training_run_from_python_is_the_commands(name: str, cls: type) -> None:
+    """Every field that is a plain value and a key of the verb's YAML, too."""
+    written, defaults = flat(yaml_of(name)), dataclasses.asdict(cls())
+    written["threads"] = written["threads"] or 0  # null: all cores, which the library calls 0
+    pairs = {field: KEYS_OF_VERBS.get(field, field) for field in defaults}
+    pairs = {field: key for field, key in pairs.items() if key in written}
+    assert {"steps", "evaluate_every", "checkpoint_every", "logger", "sim", "device", "num_threads"} <= set(pairs)
+    assert not [key for key in written if key.startswith("evaluation.") and key not in pairs.values()]
+    differ = {key: (written[key], defaults[field]) for field, key in pairs.items() if written[key] != defaults[field]}
+    assert not differ
 
 
 # --- from_mapping
