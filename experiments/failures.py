@@ -79,13 +79,21 @@ def _told(error: Exception | KeyboardInterrupt) -> int:
         return BROKEN_PIPE
     if isinstance(error, USER_ERRORS):
         return told_user(error)
-    if isinstance(error, MemoryError):
-        say("out of memory; fewer environments (algo.num_envs=) or a smaller replay need less")
+    if _out_of_memory(error):
+        say("out of memory; fewer robots (algo.num_envs=), smaller networks or a shorter replay need less")
         show_traceback_if_asked(error)
         return INTERNAL_ERROR
     traceback.print_exception(error)
     say("an internal error (above); please report it with the command that caused it")
     return INTERNAL_ERROR
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Python's own, or torch's: on the CPU that is a RuntimeError of no kind of its own."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
+    )
 
 
 def told_user(error: BaseException, message: str | None = None) -> int:

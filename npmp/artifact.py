@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -188,8 +189,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
     try:
         save_file(dict(tensors), str(path))
     except SafetensorError as error:
-        number = errno.ENOSPC if "os error 28" in str(error) else errno.EIO
-        raise OSError(number, os.strerror(number) if number == errno.ENOSPC else str(error), str(called)) from error
+        said = re.search(r"os error (\d+)", str(error))  # the system's number, as Rust prints it
+        number = int(said[1]) if said else errno.EIO
+        raise OSError(number, os.strerror(number) if said else str(error), str(called)) from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

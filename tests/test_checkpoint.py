@@ -195,12 +195,15 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     ]
 
 
-def test_a_disk_that_is_full_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "said"), [(28, "No space left on device"), (27, "File too large")])
+def test_a_disk_that_is_full_is_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
     def full(*_: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(f"Error while serializing: I/O error: {said} (os error {number})")
 
     monkeypatch.setattr(artifact, "save_file", full)
-    with pytest.raises(OSError, match=r"No space left on device.*checkpoint_0000000002\.safetensors'$"):
+    with pytest.raises(OSError, match=rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())
 

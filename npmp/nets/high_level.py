@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from npmp.nets.skill_nets import DecoderState
+from npmp.nets.skill_nets import MAX_WIDTH, DecoderState
 
 # the same two tensors as the decoder's: hidden (n, width), cell (n, width), and `reset(mask)`
 HighLevelState = DecoderState
@@ -34,8 +34,8 @@ class HighLevelConfig:
 
     def __post_init__(self) -> None:
         for name in ("input_width", "hidden_width", "lstm_width", "initial_std"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MAX_WIDTH:
+                raise ValueError(f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}")
 
 
 class LatentGaussian(NamedTuple):

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from npmp.nets import prior
 
+MAX_WIDTH = 8192  # units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
+
 
 @dataclass(frozen=True)
 class NetConfig:
-    """Sizes of the skill module's networks."""
+    """Sizes of the skill module's networks. Raises: ValueError for values out of range."""
 
     latent_dim: int = 32  # the paper's relatives use 60
     alpha: float = 0.95  # correlation of the AR(1) prior, eq. 5
@@ -28,8 +30,8 @@ class NetConfig:
     def __post_init__(self) -> None:
         prior.prior_std(self.alpha)
         for name in ("latent_dim", "encoder_width", "decoder_width", "lstm_width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MAX_WIDTH:
+                raise ValueError(f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}")
 
 
 class DecoderState(NamedTuple):

@@ -158,12 +158,13 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
     asked to sway on command.
 
     Raises:
-      InputError: for an empty set.
+      InputError: for a set without a clip of two frames.
     """
-    if not motions.motions:
-        raise InputError("the dataset holds no clips")
+    moving = [motion for motion in motions.motions if motion.num_frames > 1]
+    if not moving:
+        raise InputError("the dataset holds no clips of two frames or more: there are no velocities")
     found = []
-    for m in motions.motions:
+    for m in moving:
         pos, rot, _ = pose_from_qpos(torch.tensor(m.qpos))
         turn = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:])
         velocity = _in_heading(rot[1:], (pos[1:] - pos[:-1]) * m.rate_hz, geometry.to_world(rot[:-1], turn) * m.rate_hz)

@@ -367,6 +367,16 @@ def test_a_users_error_leaves_no_folder(error: Exception, tmp_path: Path, capsys
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:127] . CPUAllocator: can't allocate memory")]
+)
+def test_memory_that_there_is_not_is_one_line(
+    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a'}"]) == 1
+    assert error_line(capsys).startswith("out of memory; fewer robots")
+
+
 def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"]) == 1
     text = capsys.readouterr().err

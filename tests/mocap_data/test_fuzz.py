@@ -411,6 +411,30 @@ def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "value", [0.0, 1e-300, 1e308, np.nan, 2**63 - 1, "", "x" * 20_000, np.bytes_(b"\xff")], ids=str
+)
+def test_datasets_whose_values_nobody_has_give_motions_or_one_line(value: object, tmp_path: Path) -> None:
+    """Each attribute, and the last column of each array, in sound HDF5: a motion that is read has finite velocities."""
+    data = dataset()
+    places = [(at, key) for at in ("/", "walk") for key in h5py.File(io.BytesIO(data))[at].attrs]
+    if isinstance(value, float):
+        places += [("walk/qpos", ""), ("walk/frame_quality/marker_rms_m", "")]
+    for place, key in places:
+        with h5py.File(io.BytesIO(data), "r+") as file:
+            if key:
+                file[place].attrs[key] = value
+            else:
+                file[place][..., -1:] = value
+            file.flush()
+            (tmp_path / "d.h5").write_bytes(file.id.get_file_image())
+        try:
+            for motion in read_motions(tmp_path / "d.h5").motions:
+                assert np.isfinite(motion.qvel.astype(np.float32)).all() and np.isfinite(motion.duration_s)
+        except InputError as error:
+            assert len(str(error).splitlines()) == 1
+
+
 def test_a_declared_shape_allocates_nothing(tmp_path: Path) -> None:
     """An archive whose header claims 48 TB, with no data behind it, its checksums right."""
     stream = io.BytesIO()

@@ -95,7 +95,9 @@ def test_resetting_makes_no_gradient_path_and_keeps_the_others() -> None:
     assert hidden.grad is not None and hidden.grad[0].abs().sum() == 0 and (hidden.grad[1] == 3).all()
 
 
-@pytest.mark.parametrize(("key", "value"), [("latent_dim", 0), ("alpha", 1.0), ("lstm_width", -1)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("latent_dim", 0), ("alpha", 1.0), ("lstm_width", -1), ("lstm_width", 10**9)]
+)
 def test_contradictory_sizes_are_refused(key: str, value: float) -> None:
     with pytest.raises(ValueError, match=key):
         NetConfig(**{key: value})  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,15 @@ def test_command_range_covers_what_the_motions_do(robot: robots.Robot) -> None:
     for (low, high), true in zip(found, (0.6, -0.1, 0.8), strict=True):
         assert low == pytest.approx(true, abs=1e-3)
         assert high == pytest.approx(true, abs=1e-3)
+
+
+def test_a_clip_of_one_frame_has_no_velocities(robot: robots.Robot) -> None:
+    motions = gliding(robot, 0.6, -0.1, 0.8)
+    pose = replace(motions.motions[0].crop(0, 1), name="pose")
+    both = replace(motions, motions=(pose, *motions.motions))
+    assert command_range_from_motions(both) == command_range_from_motions(motions)
+    with pytest.raises(InputError, match="no clips of two frames"):
+        command_range_from_motions(replace(motions, motions=(pose,)))
 
 
 def test_bad_settings_are_refused() -> None:
