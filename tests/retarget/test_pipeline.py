@@ -363,8 +363,8 @@ def test_alternation_beats_the_robots_own_markers(robot: robots.Robot, shared: P
 def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.0)
     wild = clip.positions.copy()
-    wild[3, 2, 0] = -1e30
-    with pytest.raises(InputError, match=r"keypoint Spine1 is 1e\+30 m from the origin in frame 3"):
+    wild[3, 2, 0] = -5e4
+    with pytest.raises(InputError, match=r"keypoint Spine1 is 5e\+04 m from the origin in frame 3"):
         retarget.retarget(dataclasses.replace(clip, positions=wild), robot)
     with pytest.raises(InputError, match="0 m apart"):
         retarget.retarget(dataclasses.replace(clip, positions=0.0 * wild), robot)
