@@ -94,7 +94,7 @@ def test_a_sound_dataset_has_no_problems(data: Path, tmp_path: Path, capsys: pyt
     [
         ("provenance", "attribute 'provenance' is not a JSON object"),
         ("provenance bytes", "attribute 'provenance' is not a JSON object"),
-        ("rate", "rate -50.0 Hz is not positive"),
+        ("rate", "rate -50 Hz is not positive"),
         ("no rate", "attribute 'rate_hz' is missing"),
         ("nan", "qpos has a value that is not finite at frame 3"),
         ("missing", "array 'qpos' is missing"),
