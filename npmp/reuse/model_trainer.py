@@ -121,6 +121,8 @@ class ModelTrainer(Resumable):
         self.env, self.config, self.recordings, self.clone = env, config or ModelTrainerConfig(), recordings, clone
         c = self.config
         skill.check_robot(env.robot)
+        if recordings is not None:
+            skill.check_encoder(env.robot)
         if not isinstance(env.task, DifferentiableTask):
             raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
         least = self.clone_window + c.clone_sequence

@@ -198,7 +198,6 @@ def _trainer(
         task.episode_s = min(algo.episode_s, task.episode_s)
     env, recordings = settings.env(task, n, skill, seed), None
     if motions is not None:
-        skill.check_encoder(task.robot)
         tracked = Imitation(task.robot, ImitationConfig(uniform_starts=1.0), motions)
         recordings = settings.env(tracked, n, skill, seed + 1)
     trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, clone=clone, seed=seed)
