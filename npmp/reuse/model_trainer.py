@@ -64,7 +64,7 @@ class ModelTrainerConfig(ModelFitConfig):
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
     imagine_pushes: bool = False  # a push that there is where imagination starts goes on
     clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
-    clone_updates: int = 600  # 0: it starts as the prior
+    clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
     clone_batch: int = 128  # sequences per update
     clone_sequence: int = 32  # control steps of each
     clone_lr: tuple[float, float] = (1e-3, 1e-4)
@@ -118,17 +118,19 @@ class ModelTrainer(Resumable):
           InputError: for a module of another robot, a task that cannot be learned through a model, or too few steps to
             clone from.
         """
-        self.env, self.config, self.recordings, self.clone = env, config or ModelTrainerConfig(), recordings, clone
+        self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
         c = self.config
         skill.check_robot(env.robot)
         if recordings is not None:
             skill.check_encoder(env.robot)
         if not isinstance(env.task, DifferentiableTask):
             raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
-        least = self.clone_window + c.clone_sequence
-        if c.clone_steps < least:
-            raise InputError(f"algo.clone_steps={c.clone_steps}: sequences and what follows them take {least}")
         self.task: DifferentiableTask = env.task
+        # without a word on what it has achieved, nothing says which goal a module's step was for
+        self.clones = clone and c.clone_updates > 0 and self.task.achieved(env.state) is not None
+        least = self.clone_window + c.clone_sequence
+        if self.clones and c.clone_steps < least:
+            raise InputError(f"algo.clone_steps={c.clone_steps}: sequences and what follows them take {least}")
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         self.online = policy.to(env.device)
         self.average = copy.deepcopy(policy).requires_grad_(False)
@@ -168,7 +170,7 @@ class ModelTrainer(Resumable):
     @property
     def steps_before(self) -> int:
         """Environment steps before the first iteration."""
-        shown = self.config.clone_steps if self.clone or self.recordings is None else 0
+        shown = self.config.clone_steps if self.clones or self.recordings is None else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
     def _empty_replay(self) -> Replay:
@@ -205,7 +207,7 @@ class ModelTrainer(Resumable):
         """Fit the policy to what the module does of itself, and take the range of postures from it where there are no
         recordings. Returns the cross entropy before and after."""
         c, recordings = self.config, self.recordings
-        if not self.clone and recordings is not None:
+        if not self.clones and recordings is not None:
             return {}
         actor = (
             PriorActor(self.skill, self.generator) if recordings is None else TrackingActor(self.skill, self.generator)
@@ -217,7 +219,7 @@ class ModelTrainer(Resumable):
             held = PostureRange(held_up(shown, round(_WHOLE / env.dt)))
             self.postures.low.copy_(held.low)
             self.postures.high.copy_(held.high)
-        if not self.clone or c.clone_updates == 0:
+        if not self.clones:
             return {}
         losses = fit_policy(
             self.online,

@@ -23,7 +23,7 @@ STEPS, ROBOTS, LATENTS = 10, 6, 4
 def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
     """Robots that stand as they are and move forward at speeds (T, n)."""
     steps, n = speed.shape
-    state = RobotState.unpack(torch.zeros(steps, n, 57))
+    state = RobotState.unpack(torch.zeros(steps, n, RobotState.width(12)))
     state = state._replace(root_rot=torch.eye(3).expand(steps, n, 3, 3))
     state = state._replace(root_vel=torch.stack((speed, 0 * speed, 0 * speed), -1))
     generator = torch.Generator().manual_seed(0)

@@ -292,7 +292,7 @@ def test_an_imagined_course_s_loss_by_hand() -> None:
 def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(robot: robots.Robot) -> None:
     env = walk_env(robot, 4)
     env.step(torch.zeros(4, env.num_actions))
-    task, generator = env.task, torch.Generator().manual_seed(0)
+    task, generator = env.task, torch.Generator().manual_seed(9)
     assert torch.equal(task.achieved(env.state), heading_velocity(env.state))
     assert torch.equal(task.observe(), task.goal()) and torch.equal(task.goal(), task.command)
     drawn = task.new_goals(task.goal(), generator)
