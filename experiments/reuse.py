@@ -14,10 +14,9 @@ from mocap_data.errors import InputError
 from npmp import modules, robots, tasks
 from npmp.envs import load_motions
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import VMPOTrainerConfig
 from npmp.skill import SkillModule
 from npmp.training import boards
-from npmp.training.reuse import ReuseSettings, train_policy
+from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, train_policy
 
 
 def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
@@ -30,8 +29,8 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     if not kind.inputs:
         names = ", ".join(task.name for task in tasks.TASKS if task.inputs)
         raise InputError(f"no reuse task '{kind.name}'; there are: {names}")
-    if config.algo.name != "vmpo":
-        raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: vmpo")
+    if config.algo.name not in REUSE_ALGORITHMS:
+        raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}")
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
     above_zero(config, "evaluation.seconds")
     logger = boards.check(config.get("logger", "tensorboard"))
@@ -42,7 +41,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     motions = None if config.data is None else load_motions(config.data, robot, config.get("split"))
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, skill.contract.training)
     settings = ReuseSettings(
-        algo=build(VMPOTrainerConfig, config.algo, ignore=("name", "num_envs"), at="algo"),
+        algo=build(REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
         num_envs=config.algo.num_envs,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
         robots=robots_config_of(config.get("randomization"), skill),
@@ -60,6 +59,8 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "make_task": lambda: kind(robot, task, motions),
         "out": run.folder,
         "settings": settings,
+        "motions": motions,
+        "policy": config.get("policy"),  # runs to resume may be older than a key
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(config, run),

@@ -15,11 +15,11 @@ from npmp.envs import RobotBatchConfig
 from npmp.imitation import MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
-from npmp.reuse import VMPOTrainerConfig
+from npmp.reuse import ModelTrainerConfig, VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import ImitationConfig, WalkConfig
 from npmp.training.imitation import NUM_ENVS, ImitationSettings
-from npmp.training.reuse import ReuseSettings
+from npmp.training.reuse import REUSE_ENVS, ReuseSettings
 from npmp.world_model.trainer import WorldModelConfig
 from retarget import CleanOptions, Options
 from retarget.joint_map import JointOptions
@@ -60,7 +60,8 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "cls"),
     [
-        ("algo/world_model", WorldModelConfig),
+        ("algo/world_model+algo/in_imitate/world_model", WorldModelConfig),
+        ("algo/world_model+algo/in_reuse/world_model", ModelTrainerConfig),
         ("algo/mo_vmpo", MOVMPOConfig),
         ("algo/ppo", PPOConfig),
         ("algo/vmpo", VMPOTrainerConfig),
@@ -71,7 +72,8 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
     ],
 )
 def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:
-    written, defaults = flat(yaml_of(name)), flat(dataclasses.asdict(cls()))
+    written = {key: value for part in name.split("+") for key, value in flat(yaml_of(part)).items()}
+    defaults = flat(dataclasses.asdict(cls()))
     extra, absent = exempt(name, NO_FIELDS), exempt(name, NO_KEYS)
     assert extra <= set(written) and all(any(key.split(".")[0] == a or key == a for key in defaults) for a in absent)
     fields = {key for key in defaults if key not in absent and key.split(".")[0] not in absent}
@@ -117,7 +119,10 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
 
 
 def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> None:
-    assert {name: yaml_of(f"algo/{name}")["num_envs"] for name in NUM_ENVS} == NUM_ENVS
+    for verb, numbers in (("imitate", NUM_ENVS), ("reuse", REUSE_ENVS)):
+        for name, number in numbers.items():
+            place = f"algo/in_{verb}/{name}" if (CONF / f"algo/in_{verb}/{name}.yaml").exists() else f"algo/{name}"
+            assert yaml_of(place)["num_envs"] == number
 
 
 # Of each training settings' field of another name its key in the verb's YAML.

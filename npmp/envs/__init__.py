@@ -6,10 +6,11 @@ senses) serve imagination as well.
 
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
-from npmp.envs.task import EnvStep, Judgement, Start, Task, Trial
+from npmp.envs.task import DifferentiableTask, EnvStep, Judgement, Start, Task, Trial
 from npmp.envs.task_env import TaskEnv
 
 __all__ = [
+    "DifferentiableTask",
     "EnvStep",
     "Judgement",
     "RobotBatch",

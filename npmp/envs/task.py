@@ -182,3 +182,38 @@ class Task(ABC):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken, to the bit. Raises ValueError where it does not fit."""
+
+
+class DifferentiableTask(Task):
+    """A task that can be learned through a model: how well it is done is a differentiable function of robots' states.
+
+    What is asked of a robot is its goal, some numbers that the task draws and keeps; whatever else the policy is told
+    or judged by follows from state and goal, for simulated and imagined robots alike. So far a state is the robot's own
+    (`RobotState`): a task about other bodies would name their columns, which the model then has to predict as well, and
+    be given them beside the state.
+    """
+
+    @abstractmethod
+    def goal(self) -> Tensor:
+        """What is asked of the robots now, (n, g)."""
+
+    @abstractmethod
+    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+        """What a policy is told of the task in a state (B, ...) with a goal (B, g): (B, c)."""
+
+    def observe(self) -> Tensor:
+        """As `Task.observe`: `see` of the true state."""
+        return self.see(self.env.state, self.goal())
+
+    @abstractmethod
+    def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
+        """What else might be asked of robots with goals (B, g)."""
+
+    @abstractmethod
+    def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
+        """How far robots were from their goals (B, g) over H control steps, states (H, B, ...) after each: (B,)."""
+
+    def achieved(self, state: RobotState) -> Tensor | None:
+        """The goal that the last control step has fulfilled, (..., g), by which a policy is cloned from what a module
+        does of itself; None where there is no saying."""
+        return None

@@ -3,8 +3,8 @@
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
 m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha
-and m near zero, so the policy starts as the AR(1) prior with a deviation of its own. No gradient passes through
-z_{t-1}.
+and m near zero, so the policy starts as the AR(1) prior with a deviation of its own. Where z_{t-1} is data, as in
+V-MPO, no gradient passes through it; in imagination one does: m moves all latents that follow.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ class HighLevelNet(nn.Module):
         nn.init.normal_(self.head.weight, std=0.01 / self.head.in_features**0.5)  # m near 0, theta near alpha
         nn.init.zeros_(self.head.bias)
         self._theta_start = math.log(alpha / (1.0 - alpha))
+        # m counts by 1 - theta, at first 1 - alpha: without a gain the mean would hardly move with the weights. The
+        # functions that the network can represent are the same with and without.
+        self._gain = 1.0 / (1.0 - alpha)
 
     def initial_state(self, n: int) -> HighLevelState:
         """Empty memory for n robots."""
@@ -98,7 +101,7 @@ class HighLevelNet(nn.Module):
 
     def inputs(self, observation: Tensor, z_prev: Tensor) -> Tensor:
         """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
-        return self.body(self.norm(torch.cat((observation, z_prev.detach()), -1)))
+        return self.body(self.norm(torch.cat((observation, z_prev), -1)))
 
     def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> LatentGaussian:
         """The latent's distribution. inputs (..., hidden_width), the memory's output (..., lstm_width), z_{t-1} (...,
@@ -106,10 +109,10 @@ class HighLevelNet(nn.Module):
         d = self.latent_dim
         raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
         theta = torch.sigmoid(raw_theta + self._theta_start)
-        m = self.bound * torch.tanh(raw_m / self.bound)
+        m = self.bound * torch.tanh(self._gain * raw_m / self.bound)
         # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an explosion
         std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
-        return LatentGaussian(theta * z_prev.detach() + (1.0 - theta) * m, std, theta)
+        return LatentGaussian(theta * z_prev + (1.0 - theta) * m, std, theta)
 
     def forward(
         self, observation: Tensor, z_prev: Tensor, state: HighLevelState

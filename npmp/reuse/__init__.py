@@ -2,11 +2,14 @@
 
 from npmp.reuse.actor import PolicyActor
 from npmp.reuse.evaluation import evaluate
+from npmp.reuse.model_trainer import ModelTrainer, ModelTrainerConfig
 from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, module_sha256
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [
     "HighLevelPolicy",
+    "ModelTrainer",
+    "ModelTrainerConfig",
     "PolicyActor",
     "PolicyContract",
     "PolicyInput",

@@ -7,7 +7,7 @@ code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 
 SCHEMA = "npmp-policy"
-VERSION = 1
+VERSION = 2  # 1 had no gain on m
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,23 @@ class HighLevelPolicy(nn.Module):
         center, half = command_scales(ranges)
         policy.command_scale.mean.copy_(center)
         policy.command_scale.std.copy_(half)
+        return policy
+
+    def for_other_task(self, task: Task) -> HighLevelPolicy:
+        """The same network with the same weights and input scales, for a task that tells it the same.
+
+        Raises:
+          InputError: for a task with other inputs.
+        """
+        if list(task.inputs) != self.contract.command:
+            raise InputError(
+                f"the policy is told {', '.join(self.contract.command)}; task '{task.name}' tells"
+                f" {', '.join(task.inputs)}"
+            )
+        asked = [list(pair) for pair in task.input_range()]
+        contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={})
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
+        policy.load_state_dict(self.state_dict())
         return policy
 
     @property

@@ -21,7 +21,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Judgement, Start, Task, Traces, Trial
+from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
@@ -177,7 +177,7 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
     return (low[0], high[0]), (low[1], high[1]), (low[2], high[2])
 
 
-class Walk(Task):
+class Walk(DifferentiableTask):
     """Robots on flat ground, each asked to move at a velocity.
 
     A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3)
@@ -260,10 +260,6 @@ class Walk(Task):
         self.command = self.command.index_copy(0, ids, command)
         self.command_left = self.command_left.index_copy(0, ids, left)
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
-
-    def observe(self) -> Tensor:
-        """The command, (n, 3)."""
-        return self.command
 
     def privileged(self) -> Tensor:
         """As `Task.privileged`; where steps are judged by a filtered velocity, that too."""
@@ -359,6 +355,28 @@ class Walk(Task):
             state[name].to(self.env.device, copy=True) for name in ("command", "command_left", "velocity")
         )
 
+    # --- through a model ---
+
+    def goal(self) -> Tensor:
+        """The command, (n, 3)."""
+        return self.command
+
+    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+        """The command, (B, 3)."""
+        return goal
+
+    def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
+        """New commands (B, 3), drawn as at an episode's start."""
+        return draw_command(goal, self.config, generator, change=1.0)
+
+    def achieved(self, state: RobotState) -> Tensor:
+        """The velocity over the last control step, (..., 3)."""
+        return heading_velocity(state)
+
+    def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
+        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
+        return course_loss(heading_velocity(states) - goal, max(1, round(STRIDE_S / self.env.dt)))
+
 
 WalkEnv = TaskEnv[Walk]
 
@@ -376,3 +394,27 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
         raise InputError(
             f"a command range is three pairs [low, high], for {', '.join(COMMAND_NAMES)}; got {values}"
         ) from error
+
+
+# --- what an imagined course is worth ---
+
+STRIDE_S = 0.24  # about a stride of a trotting dog [D]; within one a body sways, and that is nobody's fault
+STEP_WEIGHT, STRIDE_WEIGHT = 0.5, 2.0  # of the differences of single steps, and of those averaged over a stride [D]
+
+
+def course_loss(difference: Tensor, stride: int) -> Tensor:
+    """What robots owe that were off their commands by `difference` (H, B, 3) [m/s, m/s, rad/s]: (B,).
+
+    0.5 |v - v_cmd|_1 of every step, and twice the norm of the difference averaged over every `stride` steps in a row.
+    Later steps count more: nobody is at a new command at once. Weights rise linearly and have mean 1.
+    """
+    steps = len(difference)
+    stride = min(stride, steps)
+    weight = torch.arange(1, steps + 1, device=difference.device).to(difference)
+    each = difference.abs().sum(-1)
+    means = difference.unfold(0, stride, 1).mean(-1)
+    strides = torch.sqrt(means.square().sum(-1) + 1e-8)  # the norm has no gradient at zero
+    late = weight[stride - 1 :]
+    by_step = (weight.unsqueeze(-1) * each).sum(0) / weight.sum()
+    by_stride = (late.unsqueeze(-1) * strides).sum(0) / late.sum()
+    return STEP_WEIGHT * by_step + STRIDE_WEIGHT * by_stride

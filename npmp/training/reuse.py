@@ -6,18 +6,33 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.actors import PriorActor
 from npmp.envs import RobotBatchConfig, Task, TaskEnv
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
-from npmp.reuse import HighLevelPolicy, PolicyActor, VMPOTrainer, VMPOTrainerConfig, evaluate, module_sha256
+from npmp.reuse import (
+    HighLevelPolicy,
+    ModelTrainer,
+    ModelTrainerConfig,
+    PolicyActor,
+    VMPOTrainer,
+    VMPOTrainerConfig,
+    evaluate,
+    module_sha256,
+)
 from npmp.skill import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import boards, run
+
+ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
+REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
+REUSE_ENVS = {"world_model": 512, "vmpo": 128}  # by default [D; sources in conf/algo]
 
 
 @dataclass(frozen=True)
@@ -28,12 +43,12 @@ class ReuseSettings:
       ValueError: for values out of range.
     """
 
-    algo: VMPOTrainerConfig = field(default_factory=VMPOTrainerConfig)
-    num_envs: int = 128  # robots simulated at once
+    algo: ReuseConfig = field(default_factory=ModelTrainerConfig)  # its type says which algorithm
+    num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `REUSE_ENVS`
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the module's were
-    steps: int = 2_000_000  # environment steps in all
-    evaluate_every: int = 100  # iterations
+    steps: int = 800_000  # environment steps in all
+    evaluate_every: int = 50  # iterations
     evaluation_robots: int = 64  # the same commands and first starts at every evaluation
     evaluation_seconds: float = 10.0  # of each evaluation
     checkpoint_every: int = 100  # iterations
@@ -43,9 +58,16 @@ class ReuseSettings:
     num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
+        if self.num_envs is None:
+            object.__setattr__(self, "num_envs", REUSE_ENVS[self.algorithm])
         ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_robots", "checkpoint_every")
         ranges.above_zero(self, "evaluation_seconds")
         boards.check(self.logger)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return next(name for name, kind in REUSE_ALGORITHMS.items() if isinstance(self.algo, kind))
 
     def env(self, task: Task, num_envs: int, skill: SkillModule, seed: int) -> TaskEnv[Any]:
         """An environment of a task, its robots driven as the module's were in training."""
@@ -82,6 +104,8 @@ def train_policy(
     out: Path | str,
     settings: ReuseSettings | None = None,
     *,
+    motions: MotionSet | None = None,
+    policy: Path | str | None = None,
     seed: int = 0,
     resume: Path | None = None,
     caller: run.Caller | None = None,
@@ -92,60 +116,106 @@ def train_policy(
       module: the skill module's folder.
       make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is trained and what is
         judged are two environments.
+      motions: recordings that the module tracks, which a policy learned through a model is first cloned from.
+      policy: the folder of one that learning starts from, of the same module and inputs; its network is taken over.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.
 
     Raises:
-      InputError: for a module of another robot, or a run to resume that is damaged or of another kind.
+      InputError: for a module of another robot, a policy of another module or task, or a run to resume that is
+        damaged or of another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module)
     task = make_task()
-    skill, policy = _networks(source, chosen, task, seed)
+    skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
-    env = chosen.env(task, chosen.num_envs, skill, seed)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
-    trainer = VMPOTrainer(env, skill, policy, chosen.algo, seed=seed)
+    trainer, schedule = _trainer(chosen, task, skill, learner, motions, clone=policy is None, seed=seed)
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
-        untrained = trial(policy)
+        untrained = trial(trainer.policy)
+        if isinstance(trainer, ModelTrainer):
+            trainer.warm_up()
         return {"random_latents": trial(None), "untrained": untrained}, untrained
 
     plan = run.Plan(
         trainer=trainer,
-        total=max(1, math.ceil(chosen.steps / (chosen.algo.unroll * env.num_envs))),
+        total=max(1, math.ceil((chosen.steps - schedule.before) / schedule.each)),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
-        judge=lambda: trial(policy),
+        judge=lambda: trial(trainer.policy),
         judged=task.judged,
-        summarize=lambda before, latest: _described(source.name, policy, task, before, latest),
-        save=lambda summary: policy.save(folder / "policy", training=summary),
+        summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
+        save=lambda summary: trainer.policy.save(folder / "policy", training=summary),
         finite=("reward", task.error_name, "kl"),
-        rates="algo.learner.learning_rate=",
+        rates=schedule.rates,
         logger=chosen.logger,
-        belongs_to=policy.contract.module_sha256,
+        belongs_to=learner.contract.module_sha256,
     )
     return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
 
-def _networks(module: Path, settings: ReuseSettings, task: Task, seed: int) -> tuple[SkillModule, HighLevelPolicy]:
-    """The module, frozen, and a new policy for it."""
+class Schedule(NamedTuple):
+    """An algorithm as the training loop has to know it."""
+
+    before: int  # environment steps before the first iteration
+    each: int  # environment steps per iteration
+    rates: str  # keys of the learning rates
+
+
+def _networks(
+    module: Path, settings: ReuseSettings, task: Task, seed: int, policy: Path | str | None
+) -> tuple[SkillModule, HighLevelPolicy]:
+    """The module, frozen, and a policy for it: a new one, or one that goes on from what another has learned."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
-        policy = HighLevelPolicy.for_task(skill, task, net=settings.net, module=module_sha256(module))
-    return skill, policy
+        if policy is None:
+            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=module_sha256(module))
+    return skill, HighLevelPolicy.load(policy, module=module, device=settings.device).for_other_task(task)
+
+
+def _trainer(
+    settings: ReuseSettings,
+    task: Task,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    motions: MotionSet | None,
+    *,
+    clone: bool,
+    seed: int,
+) -> tuple[ModelTrainer | VMPOTrainer, Schedule]:
+    """The algorithm with its robots, before its first iteration."""
+    algo, n = settings.algo, settings.num_envs or REUSE_ENVS[settings.algorithm]
+    if isinstance(algo, VMPOTrainerConfig):
+        env = settings.env(task, n, skill, seed)
+        schedule = Schedule(0, n * algo.unroll, "algo.learner.learning_rate=")
+        return VMPOTrainer(env, skill, policy, algo, seed=seed), schedule
+    if algo.episode_s is not None and task.episode_s is not None:
+        task.episode_s = min(algo.episode_s, task.episode_s)
+    env, recordings = settings.env(task, n, skill, seed), None
+    if motions is not None:
+        tracked = Imitation(task.robot, ImitationConfig(uniform_starts=1.0), motions)
+        recordings = settings.env(tracked, n, skill, seed + 1)
+    trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, clone=clone, seed=seed)
+    return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, "algo.policy_lr=, algo.model_lr=")
 
 
 def _described(
-    module: str, policy: HighLevelPolicy, task: Task, before: Mapping[str, Any], latest: Mapping[str, Any]
+    module: str,
+    settings: ReuseSettings,
+    policy: HighLevelPolicy,
+    task: Task,
+    before: Mapping[str, Any],
+    latest: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What the summary says of the task and of what came of it."""
     return {
         "task": policy.contract.task,
-        "algorithm": "vmpo",
+        "algorithm": settings.algorithm,
         "module": module,
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
 from npmp.rollout import Decision, Moment
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
+
+
+def robot_sizes(env: TaskEnv[Any], physics_size: int) -> dict[str, int]:
+    """Widths of what `robot_note` notes, as `Replay` takes them."""
+    robots = env.robots
+    return {
+        "state": env.state.pack().shape[-1],
+        "setpoint": env.num_actions,
+        "physics": physics_size,
+        "joint_offset": 0 if robots.joint_offset is None else env.num_actions,
+        "history": robots.sensing.reach * robots.sensing.width,
+    }
+
+
+def robot_note(env: TaskEnv[Any], action: Tensor, physics_size: int) -> dict[str, Tensor]:
+    """What a world model is fitted to, and imagines from, of a control step that is about to be made.
+
+    Args:
+      action: (n, nu) [rad].
+      physics_size: how much of the drawn physics is noted; all of it or nothing.
+    """
+    robots = env.robots
+    offset = robots.joint_offset
+    return {
+        "state": env.state.pack(),
+        "setpoint": robots.setpoint(action),
+        # these two change in place where an episode begins
+        "physics": robots.physics[:, :physics_size].clone(),
+        "joint_offset": action.new_zeros(len(action), 0) if offset is None else offset.clone(),
+        "history": robots.history[:, 1:].flatten(1),
+    }
 
 
 class Explorer:
@@ -62,7 +96,7 @@ class Explorer:
 
     def act(self, env: ImitationEnv, memory: SkillMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
-        skill, task, robots = self.skill, env.task, env.robots
+        skill, task = self.skill, env.task
         begins = self._switch(env, first)
         free, frame = task.free, task.frame
         mu, sigma = skill.encode(task.context(skill.contract.context_horizon), memory.z)
@@ -75,17 +109,10 @@ class Explorer:
             "frame": frame,
             "last_frame": torch.where(free, frame, task.last_frame),  # a free robot has no reference
             "first": begins,
-            "state": env.state.pack(),
-            "setpoint": robots.setpoint(action),
             "z": memory.z,
             "hidden": memory.decoder.hidden,
             "cell": memory.decoder.cell,
-            # these two change in place where an episode begins
-            "physics": robots.physics[:, : self.physics_size].clone(),
-            "joint_offset": frame.new_zeros(len(frame), 0, dtype=action.dtype)
-            if robots.joint_offset is None
-            else robots.joint_offset.clone(),
-            "history": robots.history[:, 1:].flatten(1),
+            **robot_note(env, action, self.physics_size),
         }
         return Decision(action, SkillMemory(z, decoder), note)
 

@@ -64,6 +64,38 @@ class Imagined(NamedTuple):
     wasserstein: Tensor  # () distance of their states from the recordings'
 
 
+def driven(
+    model: WorldModel,
+    sensing: Sensing,
+    state: RobotState,
+    action: Tensor,
+    history: Tensor,
+    *,
+    physics: Tensor,
+    joint_offset: Tensor,
+) -> tuple[RobotState, Tensor]:
+    """One control step of imagined robots (B, ...): where an action takes them, and their exact observations then.
+
+    Args:
+      action: (B, nu) joint targets minus the home pose [rad].
+      history: (B, H + 1, o) exact observations, the latest first.
+      physics: (B, p). joint_offset: (B, nu) of the encoders [rad], (B, 0) where they are right.
+    """
+    offset = joint_offset if joint_offset.shape[-1] else None
+    setpoint = model.home + action if offset is None else model.home + action - offset
+    after: RobotState = model(state, setpoint, physics)
+    return after, sensing.remember(history, sensing.exact(after, offset))
+
+
+def sensed(sensing: Sensing, at: Start) -> Tensor:
+    """Exact observations at real moments and before, (..., H + 1, o)."""
+    offset = at.joint_offset if at.joint_offset.shape[-1] else None
+    history = sensing.exact(RobotState.unpack(at.state), offset).unsqueeze(-2)
+    if not sensing.reach:
+        return history
+    return torch.cat((history, at.history.unflatten(-1, (sensing.reach, sensing.width))), -2)
+
+
 class Imagination:
     """Rolls a policy out in a world model from replayed moments.
 
@@ -112,19 +144,10 @@ class Imagination:
         z = prior.sample_posterior(carry.z, mu, sigma, skill.alpha, given.latent)
         seen = sensing.shown(carry.history, SensorDraws(given.delay, given.noise))
         action, memory = skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
-        offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
-        setpoint = home + action if offset is None else home + action - offset
-        after = self.model(state, setpoint, fixed.physics)
-        history = sensing.remember(carry.history, sensing.exact(after, offset))
+        after, history = driven(
+            self.model, sensing, state, action, carry.history, physics=fixed.physics, joint_offset=fixed.joint_offset
+        )
         return Carry(after.pack(), z, memory.hidden, memory.cell, history), mu, sigma
-
-    def _history(self, at: Start) -> Tensor:
-        """Exact observations at real moments and before, (..., H + 1, o)."""
-        sensing, offset = self.sensing, at.joint_offset if at.joint_offset.shape[-1] else None
-        history = sensing.exact(RobotState.unpack(at.state), offset).unsqueeze(-2)
-        if not sensing.reach:
-            return history
-        return torch.cat((history, at.history.unflatten(-1, (sensing.reach, sensing.width))), -2)
 
     @torch.no_grad()
     def burn_in(self, stretch: Start, first: Tensor, generator: torch.Generator) -> Start:
@@ -136,7 +159,7 @@ class Imagination:
 
         stretch, first: of `Replay.stretches`, (T + 1, B, ...).
         """
-        memory, history = DecoderState(stretch.hidden[0], stretch.cell[0]), self._history(stretch)
+        memory, history = DecoderState(stretch.hidden[0], stretch.cell[0]), sensed(self.sensing, stretch)
         draws = self.sensing.draw(tuple(first.shape), generator)
         for t in range(len(first) - 1):
             seen = self.sensing.shown(history[t], SensorDraws(draws.delay[t], draws.noise[t]))
@@ -151,7 +174,7 @@ class Imagination:
     def begin(self, start: Start) -> tuple[Carry, Fixed]:
         """What the first step needs."""
         free = (start.frame >= start.last_frame).unsqueeze(-1)
-        carry = Carry(start.state, start.z, start.hidden, start.cell, self._history(start))
+        carry = Carry(start.state, start.z, start.hidden, start.cell, sensed(self.sensing, start))
         return carry, Fixed(start.physics, start.joint_offset, free)
 
     def __call__(self, start: Start, horizon: int, generator: torch.Generator) -> Imagined:

@@ -21,8 +21,9 @@ class PostureRange(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, frames: ReferenceFrames, rare: float = 0.01):
-        """frames: all of the reference, (F, ...); rare: share of them below, and above, the range of each quantity."""
+    def __init__(self, frames: ReferenceFrames | RobotState, rare: float = 0.01):
+        """frames: all of a reference, or states (F, ...); rare: share of them below, and above, the range of each
+        quantity."""
         super().__init__()
         seen = _posture(frames.root_pos, frames.root_rot, frames.joint_pos)
         ends = seen.new_tensor([rare, 1.0 - rare])

@@ -53,12 +53,13 @@ class Replay:
         *,
         frames: int = 2**53,
     ):
-        """sizes: widths of the float fields of `Start`; 0 where one is not named. device: where all of it is kept.
-        frames: of the reference, to hold restored slots against."""
+        """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any others, which `moments`
+        gives besides. device: where all of it is kept. frames: of the reference, to hold restored slots against."""
         self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
         self.device = device
-        self.floats = {name: torch.zeros(capacity, num_envs, sizes.get(name, 0), device=device) for name in FLOATS}
+        widths = dict.fromkeys(FLOATS, 0) | sizes
+        self.floats = {name: torch.zeros(capacity, num_envs, width, device=device) for name, width in widths.items()}
         self.frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
         self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
         self.first = torch.ones(capacity, num_envs, dtype=torch.bool, device=device)

@@ -21,7 +21,8 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import linear
-from npmp.world_model.collection import Explorer, TrackedMeans
+from npmp.world_model.averaging import follow
+from npmp.world_model.collection import Explorer, TrackedMeans, robot_sizes
 from npmp.world_model.fitting import ModelFit, ModelFitConfig
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
@@ -57,7 +58,7 @@ class WorldModelConfig(ModelFitConfig):
     likeness: float = 0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = (
-        0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `_decay`
+        0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `averaging`
     )
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
@@ -130,16 +131,8 @@ class WorldModelTrainer(Resumable):
         )  # fmt: skip
         self.policy_optimizers = policy_optimizers(self.skill, config)
         n, lstm = env.num_envs, net.lstm_width
-        sizes = {
-            "state": env.state.pack().shape[-1],
-            "setpoint": env.num_actions,
-            "z": net.latent_dim,
-            "hidden": lstm,
-            "cell": lstm,
-            "physics": self.physics_size,
-            "joint_offset": 0 if env.robots.joint_offset is None else env.num_actions,
-            "history": env.robots.sensing.reach * env.robots.sensing.width,
-        }
+        memory = {"z": net.latent_dim, "hidden": lstm, "cell": lstm}
+        sizes = robot_sizes(env, self.physics_size) | memory
         require_replay(config.replay_steps, n, sizes)
         require_batch(config.model_batch, config.window, config.model_hidden, sizes["state"])
         require_batch(
@@ -261,9 +254,7 @@ class WorldModelTrainer(Resumable):
         if torch.isfinite(norm):  # one bad batch must not poison the run
             for optimizer in self.policy_optimizers.values():
                 optimizer.step()
-            with torch.no_grad():
-                for average, current in zip(self.average.parameters(), self.skill.parameters(), strict=True):
-                    average.lerp_(current, 1.0 - self._decay())
+            follow(self.average, self.skill, c.ema, self.iteration_count * c.policy_updates)
         else:
             self.skipped += 1
         return {
@@ -274,14 +265,6 @@ class WorldModelTrainer(Resumable):
             "sigma": imagined.sigma.item(),
             "policy_grad_norm": norm.item(),
         }
-
-    def _decay(self) -> float:
-        """Of the averaged weights: as configured, but over a ninth of the updates so far at most.
-
-        A fixed average trails by hundreds of updates, and short runs have no more than that.
-        """
-        done = self.iteration_count * self.config.policy_updates
-        return min(self.config.ema, (1.0 + done) / (10.0 + done))
 
     def _starts(self) -> Start:
         """Moments to imagine from, with the memory of the decoder as it is now where that is wanted."""

@@ -36,7 +36,8 @@ COMMANDS = {
         f"steps={16 * 16 + 128 * ITERATIONS}",
     ],
     "mo_vmpo": [*SMALL, "algo=mo_vmpo", "algo.unroll=8", "algo.critic_hidden=[32,32]", f"steps={128 * ITERATIONS}"],
-    "reuse": ["debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
+    "reuse": ["debug=tiny", "threads=1", "randomization=paper", f"steps={16 * 52 + 64 * ITERATIONS}"],
+    "reuse_vmpo": ["algo=vmpo", "debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
 }  # fmt: skip
 
 
@@ -86,7 +87,8 @@ def shown(run: Path) -> dict[int, float]:
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     algorithm: str, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    verb, whole, out = "reuse" if algorithm == "reuse" else "imitate", tmp_path / "whole", tmp_path / "killed"
+    verb = "reuse" if algorithm.startswith("reuse") else "imitate"
+    whole, out = tmp_path / "whole", tmp_path / "killed"
     given = [f"data={data}", *COMMANDS[algorithm]]
     if verb == "reuse":
         given += [f"module={trained / 'module'}"]

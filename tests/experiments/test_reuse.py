@@ -42,14 +42,16 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
 ) -> None:
     assert reuse(module, tmp_path / "a") == 0
     assert reuse(module, tmp_path / "b") == 0
-    assert reuse(module, tmp_path / "c", "steps=256") == 0
-    assert main([f"resume={tmp_path / 'c'}", "steps=512", "threads=1"]) == 0
+    assert reuse(module, tmp_path / "c", "steps=960") == 0
+    assert main([f"resume={tmp_path / 'c'}", "steps=1088", "threads=1"]) == 0
     for name in ("metrics.csv", "policy/policy.safetensors"):
         expected = (tmp_path / "a" / name).read_bytes()
         assert (tmp_path / "b" / name).read_bytes() == expected
         assert (tmp_path / "c" / name).read_bytes() == expected
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
-    assert summary["env_steps"] == 512 and summary["iterations"] == 4
+    # 16 robots: 40 steps that are cloned, 12 before the first update, 4 iterations of 4
+    assert summary["env_steps"] == 16 * (40 + 12 + 4 * 4) and summary["iterations"] == 4
+    assert summary["algorithm"] == "world_model"
     assert set(summary["velocity_error"]) == {"random_latents", "untrained", "after"}
     policy = HighLevelPolicy.load(tmp_path / "a" / "policy", module=module)
     assert policy.contract.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]]
@@ -78,7 +80,7 @@ def test_what_does_not_fit_is_one_line(
 def test_a_run_goes_on_with_its_own_module_only(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert reuse(module, tmp_path / "run", "steps=256") == 0
+    assert reuse(module, tmp_path / "run", "algo=vmpo", "steps=256") == 0
     other = SkillModule.load(module)
     with torch.no_grad():
         other.decoder.head.weight.add_(0.1)
@@ -86,3 +88,27 @@ def test_a_run_goes_on_with_its_own_module_only(
     capfd.readouterr()
     assert main([f"resume={tmp_path / 'run'}", f"module={tmp_path / 'other'}", "steps=512", "threads=1"]) == 2
     assert "another module" in capfd.readouterr().err
+
+
+def test_a_policy_goes_on_from_another_of_the_same_module(
+    module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert reuse(module, tmp_path / "nominal", "steps=960") == 0
+    wider = "task.command_range=[[-0.5,1.5],[-0.3,0.3],[-1,1]]"
+    start = f"policy={tmp_path / 'nominal' / 'policy'}"
+    assert reuse(module, tmp_path / "later", start, wider, "randomization=paper", "steps=960") == 0
+    first, later = (HighLevelPolicy.load(tmp_path / name / "policy", module=module) for name in ("nominal", "later"))
+    assert later.contract.command_range == [[-0.5, 1.5], [-0.3, 0.3], [-1.0, 1.0]]
+    assert torch.equal(later.command_scale.mean, first.command_scale.mean)  # the weights know these scales
+    changed = [(a - b).abs().max().item() for a, b in zip(later.parameters(), first.parameters(), strict=True)]
+    assert 0.0 < max(changed) < 0.02  # two updates at 5e-4 and not a network of its own
+    summary = json.loads((tmp_path / "later" / "summary.json").read_text())
+    before = json.loads((tmp_path / "nominal" / "summary.json").read_text())["velocity_error"]["after"]
+    assert summary["velocity_error"]["untrained"] != before  # its own commands and physics
+    other = SkillModule.load(module)
+    with torch.no_grad():
+        other.decoder.head.weight.add_(0.1)
+    other.save(tmp_path / "other")
+    capfd.readouterr()
+    assert reuse(tmp_path / "other", tmp_path / "no", start) == 2
+    assert "the policy commands another skill module than" in capfd.readouterr().err

@@ -25,6 +25,7 @@ from npmp.tasks.walk import (
     changed_command,
     command_range_from_motions,
     command_schedule,
+    course_loss,
     draw_command,
     filtered,
     heading_velocity,
@@ -283,3 +284,27 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
         tasks.make("walk", robot=robot, speed=1.0)
     with pytest.raises(InputError, match="needs data"):
         tasks.make("imitation", robot=robot)
+
+
+def test_an_imagined_course_s_loss_by_hand() -> None:
+    # one robot off by 1 m/s forward, then 1 m/s sideways, then right; weights 1/6, 2/6, 3/6, windows of two steps
+    difference = torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, -1.0, 0.0]], [[0.0, 0.0, 0.0]]])
+    steps = (1 * 1 + 2 * 1) / 6
+    # means (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps: 2/5 and 3/5
+    strides = (2 * math.sqrt(0.5) + 3 * 0.5) / 5
+    torch.testing.assert_close(course_loss(difference, 2), torch.tensor([0.5 * steps + 2.0 * strides]))
+    # sway of a stride's length costs as single steps only
+    sway = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(4, 1, 1) * torch.tensor([1.0, 0.0, 0.0])
+    torch.testing.assert_close(course_loss(sway, 2), torch.tensor([0.5]), atol=1e-3, rtol=0)
+    assert course_loss(torch.zeros(4, 2, 3), 12).tolist() == pytest.approx([2e-4, 2e-4])  # windows no longer than all
+
+
+def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(robot: robots.Robot) -> None:
+    env = walk_env(robot, 4)
+    env.step(torch.zeros(4, env.num_actions))
+    task, generator = env.task, torch.Generator().manual_seed(9)
+    assert torch.equal(task.achieved(env.state), heading_velocity(env.state))
+    assert torch.equal(task.observe(), task.goal()) and torch.equal(task.goal(), task.command)
+    drawn = task.new_goals(task.goal(), generator)
+    low, high = torch.tensor(task.config.range).T
+    assert bool(((drawn >= low) & (drawn <= high)).all()) and not drawn.equal(task.goal())

@@ -1,0 +1,134 @@
+"""A first guess of a policy: what a module does of itself, labelled with the goal that came of it.
+
+Where there are recordings, the module tracks them, and the policy is fitted to its encoder's Gaussian; where there are
+none, the module wanders on latents of its prior, and the policy is fitted to these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npmp.actors import Latents, PriorActor, SkillMemory, TrackingActor
+from npmp.envs.state import RobotState
+from npmp.envs.task import DifferentiableTask
+from npmp.envs.task_env import TaskEnv
+from npmp.reuse.policy import HighLevelPolicy, PolicyInput
+from npmp.rollout import Decision, Moment, rollout
+from npmp.training.schedules import linear
+from npmp.tree import stack_trees
+
+
+class Demonstration(NamedTuple):
+    """T control steps of n robots."""
+
+    before: Tensor  # (T, n, s) packed state before the step
+    seen: Tensor  # (T, n, o) what the robots sensed there
+    z_prev: Tensor  # (T, n, d)
+    mean: Tensor  # (T, n, d) of the latents that were drawn; the latents themselves where nobody says
+    std: Tensor  # (T, n, d) zero where nobody says
+    first: Tensor  # (T, n) bool
+    after: Tensor  # (T, n, s) packed state after the step
+    failed: Tensor  # (T, n) bool: the step ended its episode by failure
+
+
+class Demonstrator:
+    """An actor with noise on its actions. Its notes are the first fields of `Demonstration`."""
+
+    def __init__(self, actor: TrackingActor | PriorActor, generator: torch.Generator, noise: float):
+        """noise: of the actions [rad]."""
+        self.actor, self.generator, self.noise = actor, generator, noise
+
+    def initial_memory(self, n: int) -> SkillMemory:
+        """As `Actor.initial_memory`."""
+        return self.actor.initial_memory(n)
+
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        seen, before = env.observe(), env.state.pack()
+        action, after, latents = self.actor.act(env, memory, first)
+        action = action + self.noise * torch.randn(action.shape, generator=self.generator, device=action.device)
+        mean, std = after.z, torch.zeros_like(after.z)
+        if isinstance(latents, Latents):
+            mean, std = self.actor.skill.alpha * memory.z + latents.mu, latents.sigma
+        note = {"before": before, "seen": seen, "z_prev": memory.z, "mean": mean, "std": std, "first": first}
+        return Decision(action, after, note)
+
+
+def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstration:
+    """Record all robots of an environment for so many control steps."""
+    rows: list[dict[str, Any]] = []
+
+    def record(moment: Moment) -> None:
+        rows.append(moment.decision.note | {"after": moment.step.state.pack(), "failed": moment.step.terminated})
+
+    rollout(actor, env, steps, record)
+    return Demonstration(**stack_trees(rows))
+
+
+def labelled(shown: Demonstration, task: DifferentiableTask, window: int) -> tuple[Tensor, Tensor]:
+    """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T - window + 1, n, g), and
+    where (T - window + 1, n) bool these steps are of one episode that did not fail in them."""
+    achieved = task.achieved(RobotState.unpack(shown.after))
+    if achieved is None:
+        raise ValueError(f"task '{task.name}' does not say what a step has achieved")
+    goal = achieved.unfold(0, window, 1).mean(-1)
+    here = shown.first[: len(goal)]
+    starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed))
+    sound = (starts - here.float() + failures) == 0  # an episode may begin with the window, not in it
+    # the prior's first latent is drawn from its stationary distribution, which no step makes of nothing
+    return goal, sound & ~(here & (shown.std[: len(goal)] == 0).all(-1))
+
+
+def held_up(shown: Demonstration, steps: int) -> RobotState:
+    """The states after which no robot failed for so many steps, (k, ...); all of them where everybody did."""
+    soon = shown.failed.float().unfold(0, min(steps, len(shown.failed)), 1).sum(-1) > 0
+    soon = soon & ~soon.all()
+    return RobotState.unpack(shown.after[: len(soon)][~soon])
+
+
+def fit_policy(
+    policy: HighLevelPolicy,
+    shown: Demonstration,
+    task: DifferentiableTask,
+    generator: torch.Generator,
+    *,
+    window: int,
+    sequence: int,
+    batch: int,
+    updates: int,
+    rate: tuple[float, float],
+) -> list[float]:
+    """Fit a policy to what was shown, each step with the goal that it led to; by sequences, the memory empty before
+    each.
+
+    Args:
+      window: control steps over which a goal is what was achieved in the mean.
+      rate: of Adam, from the first to the last update.
+
+    Returns: the loss of every update: cross entropy of the policy relative to what was shown, per step [nats].
+    """
+    goal, sound = labelled(shown, task, window)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=rate[0])
+    losses = []
+    steps, robots = sound.shape
+    for update in range(updates):
+        for group in optimizer.param_groups:
+            group["lr"] = linear(rate, update / updates)
+        begin = torch.randint(steps - sequence + 1, (batch,), generator=generator, device=goal.device)
+        robot = torch.randint(robots, (batch,), generator=generator, device=goal.device)
+        t = begin + torch.arange(sequence, device=goal.device).unsqueeze(-1)
+        asked = task.see(RobotState.unpack(shown.before[t, robot]), goal[t, robot])
+        given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
+        mean, std, _ = policy(given, policy.initial_state(batch), shown.first[t, robot])
+        weight = sound[t, robot].float()
+        wanted = (shown.std[t, robot].square() + (shown.mean[t, robot] - mean).square()) / (2.0 * std.square())
+        loss = ((wanted + std.log()).sum(-1) * weight).sum() / weight.sum().clamp(min=1.0)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses

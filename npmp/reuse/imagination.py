@@ -1,0 +1,132 @@
+"""Imagination of reuse: policy, frozen decoder and world model as one differentiable rollout.
+
+As in imitation (`npmp.world_model.imagination`), a step is a pure function of tensors with every random number drawn in
+advance, and the losses are computed for all steps after the last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.envs.sensing import Sensing, SensorDraws
+from npmp.envs.state import RobotState
+from npmp.envs.task import DifferentiableTask
+from npmp.nets import DecoderState, prior
+from npmp.nets.high_level import HighLevelState
+from npmp.reuse.policy import HighLevelPolicy, PolicyInput
+from npmp.skill import SkillModule
+from npmp.world_model.compiling import compiled
+from npmp.world_model.imagination import driven, sensed
+from npmp.world_model.losses import TrackingWeights
+from npmp.world_model.model import WorldModel
+from npmp.world_model.posture import PostureRange
+from npmp.world_model.replay import Start
+
+POSTURE = TrackingWeights()  # what a metre, a tilt and a radian outside the range count beside each other
+
+
+class Carry(NamedTuple):
+    """What one imagined step leaves to the next, B robots."""
+
+    state: Tensor  # (B, s) packed RobotState
+    z: Tensor  # (B, d)
+    policy_hidden: Tensor  # (B, hp)
+    policy_cell: Tensor  # (B, hp)
+    hidden: Tensor  # (B, h) of the decoder
+    cell: Tensor  # (B, h)
+    history: Tensor  # (B, H + 1, o) exact observations, the latest first
+
+
+class Fixed(NamedTuple):
+    """What stays the same over a rollout, B robots."""
+
+    goal: Tensor  # (B, g)
+    physics: Tensor  # (B, p)
+    joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
+
+
+class Given(NamedTuple):
+    """Random numbers of a step, B robots."""
+
+    latent: Tensor  # (B, d) standard normal
+    delay: Tensor  # (B, 1) or (B, 0), `SensorDraws`
+    noise: Tensor  # (B, o) or (B, 0), `SensorDraws`
+
+
+class Imagined(NamedTuple):
+    """Means over an imagined rollout, each ()."""
+
+    task: Tensor  # `DifferentiableTask.imagined_loss`
+    posture: Tensor  # distance from the postures that are known to hold, per step
+    kl: Tensor  # of the policy to the prior, per step [nats]
+    std: Tensor  # of the policy's latents
+
+
+class PolicyImagination:
+    """Rolls a policy out in a world model from replayed moments, with one goal each.
+
+    The policy and the decoder see what the robot's sensors would make of the imagined state. Latents are sampled, the
+    decoder acts by its mean.
+    """
+
+    def __init__(
+        self,
+        policy: HighLevelPolicy,
+        skill: SkillModule,
+        model: WorldModel,
+        sensing: Sensing,
+        task: DifferentiableTask,
+        postures: PostureRange,
+        *,
+        compile: bool = False,
+    ):
+        """skill, model: frozen; gradients pass through them. postures: what robots are asked to stay within. compile:
+        the step, at its first use."""
+        self.policy, self.skill, self.model, self.sensing = policy, skill, model, sensing
+        self.task, self.postures = task, postures
+        self._step = compiled(self.step, compile)
+
+    def step(self, carry: Carry, fixed: Fixed, given: Given) -> tuple[Carry, Tensor, Tensor]:
+        """One step of all robots. Returns what the next one needs, and the policy's mean and deviation, (B, d)."""
+        state = RobotState.unpack(carry.state)
+        seen = self.sensing.shown(carry.history, SensorDraws(given.delay, given.noise))
+        known = PolicyInput(seen, self.task.see(state, fixed.goal), carry.z)
+        latent, policy = self.policy.step(known, HighLevelState(carry.policy_hidden, carry.policy_cell))
+        z = latent.mean + latent.std * given.latent
+        action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
+        after, history = driven(
+            self.model,
+            self.sensing,
+            state,
+            action,
+            carry.history,
+            physics=fixed.physics,
+            joint_offset=fixed.joint_offset,
+        )
+        return Carry(after.pack(), z, *policy, *decoder, history), latent.mean, latent.std
+
+    def begin(self, start: Start, policy: HighLevelState) -> Carry:
+        """What the first step needs; policy: its memory at the start."""
+        return Carry(start.state, start.z, *policy, start.hidden, start.cell, sensed(self.sensing, start))
+
+    def __call__(
+        self, start: Start, policy: HighLevelState, goal: Tensor, horizon: int, generator: torch.Generator
+    ) -> Imagined:
+        """A rollout of `horizon` steps towards goals (B, g)."""
+        carry, fixed = self.begin(start, policy), Fixed(goal, start.physics, start.joint_offset)
+        latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
+        delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
+        states, kls, stds = [], [], []
+        for k in range(horizon):
+            before = carry.z
+            carry, mean, std = self._step(carry, fixed, Given(latent[k], delay[k], noise[k]))
+            states.append(carry.state)
+            kls.append(prior.kl_to_prior(mean, std, before, self.skill.alpha))
+            stds.append(std.detach())
+        after = RobotState.unpack(torch.stack(states))
+        away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
+        lost = self.task.imagined_loss(after, goal)
+        return Imagined(lost.mean(), away.mean(), torch.stack(kls).mean(), torch.stack(stds).mean())

@@ -1,0 +1,345 @@
+"""Training a high-level policy by backpropagation through a world model that is fitted on the robots it moves.
+
+The module's decoder is frozen; policy, decoder and model are one differentiable rollout (`npmp.reuse.imagination`). The
+loop is imitation's (`npmp.world_model.trainer`): collect with the policy, fit the model, improve the policy.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
+from npmp.envs.sensing import Sensing, SensorConfig
+from npmp.envs.task import DifferentiableTask
+from npmp.envs.task_env import TaskEnv
+from npmp.memory import require_batch, require_replay
+from npmp.nets.high_level import HighLevelState
+from npmp.nets.init import seeded
+from npmp.reuse.actor import PolicyMemory
+from npmp.reuse.cloning import Demonstrator, demonstrate, fit_policy, held_up
+from npmp.reuse.imagination import PolicyImagination
+from npmp.reuse.policy import HighLevelPolicy, PolicyInput
+from npmp.rollout import Carried, Decision, Moment, rollout
+from npmp.skill import SkillModule
+from npmp.state import Numbers, Part, Resumable
+from npmp.tasks.imitation import ImitationEnv
+from npmp.training.schedules import linear
+from npmp.world_model.averaging import follow
+from npmp.world_model.collection import robot_note, robot_sizes
+from npmp.world_model.fitting import ModelFit, ModelFitConfig
+from npmp.world_model.model import WorldModel
+from npmp.world_model.posture import PostureRange
+from npmp.world_model.replay import Replay, Start
+
+_WHOLE = 1.0  # second after which a robot of the prior that has not failed counts as having been sound
+
+
+@dataclass(frozen=True)
+class ModelTrainerConfig(ModelFitConfig):
+    """Settings of learning through a model in reuse; sources with the values in conf/algo/in_reuse/world_model.yaml.
+    Raises ValueError for values out of range."""
+
+    collect_steps: int = 2  # control steps per robot and iteration
+    replay_steps: int = 96  # control steps kept per robot
+    warmup_steps: int = 32  # control steps per robot before the first update
+    warmup_updates: int = 200  # of the model alone, before the policy's first
+    episode_s: float | None = 4.0  # of training, shorter than the task's: robots start often; None: the task's own
+    action_noise: float = 0.05  # [rad], while collecting
+    policy_updates: int = 4  # per iteration
+    policy_batch: int = 128  # imagined robots per update
+    horizon: int = 24  # imagined control steps
+    policy_lr: tuple[float, float] = (5e-4, 5e-5)
+    new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
+    beta: float = 0.01  # weight of the KL to the prior, summed over latent dimensions [1/nat]
+    posture: float = 2.0  # weight of the distance from the postures that are known to hold
+    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; see `averaging`
+    model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
+    imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
+    imagine_pushes: bool = False  # a push that there is where imagination starts goes on
+    clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
+    clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
+    clone_batch: int = 128  # sequences per update
+    clone_sequence: int = 32  # control steps of each
+    clone_lr: tuple[float, float] = (1e-3, 1e-4)
+    clone_window_s: float = 0.5  # a step is labelled with what the module achieved in this time after it, in the mean
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(
+            self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch", "horizon",
+            "clone_steps", "clone_batch", "clone_sequence",
+        )  # fmt: skip
+        ranges.pairs(self, "policy_lr", "clone_lr")
+        ranges.above_zero(self, "policy_lr", "clone_lr", "clone_window_s")
+        ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture", "clone_updates")
+        ranges.share(self, "new_goals", "ema")
+        if self.episode_s is not None:
+            ranges.above_zero(self, "episode_s")
+        if self.replay_steps <= self.window + 1:
+            raise ValueError(
+                f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one"
+            )
+        if not self.window < self.warmup_steps:
+            raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
+
+
+class ModelTrainer(Resumable):
+    """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time, after `warm_up`."""
+
+    def __init__(
+        self,
+        env: TaskEnv[Any],
+        skill: SkillModule,
+        policy: HighLevelPolicy,
+        config: ModelTrainerConfig | None = None,
+        *,
+        recordings: ImitationEnv | None = None,
+        clone: bool = True,
+        seed: int = 0,
+    ):
+        """Build everything on the environment's device; policy is moved there.
+
+        Args:
+          env: the robots to collect with.
+          skill: a copy of it is used, frozen.
+          policy: is trained in place.
+          recordings: where the module tracks motions, to clone from and to keep to the postures of; without them what
+            the module does on latents of its prior serves for both.
+          clone: whether the policy is first fitted to what the module does; not where it has learned before.
+
+        Raises:
+          InputError: for a module of another robot, a task that cannot be learned through a model, or too few steps to
+            clone from.
+        """
+        self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
+        c = self.config
+        skill.check_robot(env.robot)
+        if recordings is not None:
+            skill.check_encoder(env.robot)
+        if not isinstance(env.task, DifferentiableTask):
+            raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
+        self.task: DifferentiableTask = env.task
+        # without a word on what it has achieved, nothing says which goal a module's step was for
+        self.clones = clone and c.clone_updates > 0 and self.task.achieved(env.state) is not None
+        least = self.clone_window + c.clone_sequence
+        if self.clones and c.clone_steps < least:
+            raise InputError(f"algo.clone_steps={c.clone_steps}: sequences and what follows them take {least}")
+        self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
+        self.online = policy.to(env.device)
+        self.average = copy.deepcopy(policy).requires_grad_(False)
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
+        self.physics_size = env.robots.physics_size if c.model_physics else 0
+        with seeded(seed):
+            self.model = WorldModel(env.home, env.dt, c.model_hidden, self.physics_size, env.robots.lever)
+        self.model.to(env.device)
+        if c.compile:
+            torch.compiler.reset()  # a trainer before this one counts towards torch's limit of recompilations
+        self.fit = ModelFit(self.model, c)
+        self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it
+        known = env.state if recordings is None else recordings.task.reference.frames
+        self.postures = PostureRange(known)  # without recordings set by `warm_up`
+        sensing = env.robots.sensing if c.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
+        self.imagination = PolicyImagination(
+            self.online, self.skill, self.frozen, sensing, self.task, self.postures, compile=c.compile
+        )
+        self.optimizer = torch.optim.Adam(self.online.parameters(), lr=c.policy_lr[0])
+        self.replay = self._empty_replay()
+        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = Carried(self.initial_memory(env.num_envs), first)
+        self.iteration_count = 0
+        self.env_steps = 0
+        self.skipped = 0  # updates of the policy not made in the last iteration
+
+    @property
+    def policy(self) -> HighLevelPolicy:
+        """The averaged policy: what is evaluated and saved."""
+        return self.average
+
+    @property
+    def clone_window(self) -> int:
+        """Control steps over which a goal is what was achieved in the mean."""
+        return max(1, round(self.config.clone_window_s / self.env.dt))
+
+    @property
+    def steps_before(self) -> int:
+        """Environment steps before the first iteration."""
+        shown = self.config.clone_steps if self.clones or self.recordings is None else 0
+        return (shown + self.config.warmup_steps) * self.env.num_envs
+
+    def _empty_replay(self) -> Replay:
+        c, env, lstm = self.config, self.env, self.skill.net.lstm_width
+        memory = self.online.initial_state(1).hidden.shape[-1]
+        sizes = robot_sizes(env, self.physics_size) | {
+            "z": self.skill.latent_dim,
+            "hidden": lstm,
+            "cell": lstm,
+            "policy_hidden": memory,
+            "policy_cell": memory,
+            "goal": self.task.goal().shape[-1],
+        }
+        require_replay(c.replay_steps, env.num_envs, sizes)
+        require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
+        require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
+        return Replay(c.replay_steps, env.num_envs, sizes, env.device, frames=1)
+
+    # --- before the first iteration ---
+
+    def warm_up(self) -> dict[str, float]:
+        """Clone, then fill the replay and fit the model to it. Returns figures of both."""
+        figures = self._clone()
+        self.env.reset()
+        self._collect(self.config.warmup_steps)
+        self.fit.take_scales(self.replay, self.generator)
+        updates = -(-self.config.warmup_updates // self.config.model_updates)
+        for _ in range(updates):
+            figures |= self.fit(self.replay, 0.0, self.generator)
+        self.frozen.load_state_dict(self.model.state_dict())
+        return figures
+
+    def _clone(self) -> dict[str, float]:
+        """Fit the policy to what the module does of itself, and take the range of postures from it where there are no
+        recordings. Returns the cross entropy before and after."""
+        c, recordings = self.config, self.recordings
+        if not self.clones and recordings is not None:
+            return {}
+        actor = (
+            PriorActor(self.skill, self.generator) if recordings is None else TrackingActor(self.skill, self.generator)
+        )
+        env: TaskEnv[Any] = self.env if recordings is None else recordings
+        shown = demonstrate(Demonstrator(actor, self.generator, c.action_noise), env, c.clone_steps)
+        self.env_steps += c.clone_steps * env.num_envs
+        if recordings is None:
+            held = PostureRange(held_up(shown, round(_WHOLE / env.dt)))
+            self.postures.low.copy_(held.low)
+            self.postures.high.copy_(held.high)
+        if not self.clones:
+            return {}
+        losses = fit_policy(
+            self.online,
+            shown,
+            self.task,
+            self.generator,
+            window=self.clone_window,
+            sequence=c.clone_sequence,
+            batch=c.clone_batch,
+            updates=c.clone_updates,
+            rate=c.clone_lr,
+        )
+        self.average.load_state_dict(self.online.state_dict())
+        return {"clone_loss_before": losses[0], "clone_loss": losses[-1]}
+
+    # --- collection ---
+
+    def initial_memory(self, n: int) -> PolicyMemory:
+        """As `npmp.rollout.Actor.initial_memory`."""
+        return PolicyMemory(self.online.initial_state(n), skill_memory(self.skill, n))
+
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`: sampled latents, and noise on the decoder's mean; every other iteration the
+        averaged policy acts."""
+        policy = self.average if self.iteration_count % 2 else self.online
+        seen, goal, before = env.observe(), self.task.goal(), memory.skill
+        known = PolicyInput(seen, self.task.see(env.state, goal), before.z)
+        latent, state = policy.step(known, memory.policy)
+        z = latent.mean + latent.std * self._randn(latent.mean)
+        action, decoder = self.skill.decode(z, seen, before.decoder)
+        action = action + self.config.action_noise * self._randn(action)
+        note = {
+            "first": first,
+            "z": before.z,
+            "hidden": before.decoder.hidden,
+            "cell": before.decoder.cell,
+            "policy_hidden": memory.policy.hidden,
+            "policy_cell": memory.policy.cell,
+            "goal": goal,
+            **robot_note(env, action, self.physics_size),
+        }
+        return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
+
+    def _randn(self, like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=self.generator, device=like.device)
+
+    def _collect(self, steps: int) -> dict[str, float]:
+        """Run all robots for some control steps, into the replay.
+
+        Returns: means over the steps: `reward`, the task's error by its name, `falls_per_s` (per robot).
+        """
+        env, rows = self.env, []
+        nowhere = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)  # there is no reference
+
+        def record(moment: Moment) -> None:
+            self.replay.add(nowhere, nowhere, **moment.decision.note)
+            step = moment.step
+            parts = (step.rewards.nan_to_num().sum(-1), step.error.nan_to_num(), step.terminated.float())
+            rows.append(torch.stack([part.mean() for part in parts]))
+
+        self.carried = rollout(self, env, steps, record, carried=self.carried)
+        self.env_steps += steps * env.num_envs
+        reward, error, falls = torch.stack(rows).mean(0).tolist()
+        return {"reward": reward, env.task.error_name: error, "falls_per_s": falls / env.dt}
+
+    # --- learning ---
+
+    def iteration(self, progress: float) -> dict[str, float]:
+        """Collect, fit the model, improve the policy; progress in [0, 1] is the share of the run done. Returns metrics
+        for the log."""
+        c = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = linear(c.policy_lr, progress)
+        self.skipped = 0
+        metrics = self._collect(c.collect_steps) | self.fit(self.replay, progress, self.generator)
+        self.frozen.load_state_dict(self.model.state_dict())
+        for _ in range(c.policy_updates):
+            learned = self.improve_policy()
+        self.iteration_count += 1
+        return metrics | learned | {"skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    def improve_policy(self) -> dict[str, float]:
+        """One gradient step of the policy through decoder and model. Returns metrics."""
+        c = self.config
+        moments = self.replay.moments(c.policy_batch, self.generator)
+        memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
+        goal, start = self._asked(moments.pop("goal")), Start(**moments)
+        if c.model_physics and not c.imagine_pushes:
+            start = start._replace(physics=self.env.robots.without_push(start.physics))
+        imagined = self.imagination(start, memory, goal, c.horizon, self.generator)
+        loss = imagined.task + c.posture * imagined.posture + c.beta * imagined.kl
+        self.online.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.online.parameters(), c.clip_grad)
+        if torch.isfinite(norm):  # one bad batch must not poison the run
+            self.optimizer.step()
+            follow(self.average, self.online, c.ema, self.iteration_count * c.policy_updates)
+        else:
+            self.skipped += 1
+        named = {f"imagined_{name}": value.item() for name, value in imagined._asdict().items()}
+        return {"kl": named.pop("imagined_kl"), **named, "policy_grad_norm": norm.item()}
+
+    def _asked(self, goal: Tensor) -> Tensor:
+        """What imagined robots are asked: what they were, or something new, so that changes are learned."""
+        draw = torch.rand(len(goal), 1, generator=self.generator, device=goal.device)
+        return torch.where(draw < self.config.new_goals, self.task.new_goals(goal, self.generator), goal)
+
+    # --- checkpoints ---
+
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "policy": self.online,
+            "average": self.average,
+            "optimizer": self.optimizer,
+            "model": self.model,
+            "model_optimizer": self.fit.optimizer,
+            "postures": {"low": self.postures.low, "high": self.postures.high},
+            "env": self.env,
+            "replay": self.replay,
+            "carried": self.carried,
+            "generator": self.generator,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
