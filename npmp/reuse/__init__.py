@@ -2,16 +2,20 @@
 
 from npmp.reuse.actor import PolicyActor
 from npmp.reuse.evaluation import evaluate
-from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, module_sha256
+from npmp.reuse.judging import JudgingConfig, judge
+from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, find_module, module_sha256
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [
     "HighLevelPolicy",
+    "JudgingConfig",
     "PolicyActor",
     "PolicyContract",
     "PolicyInput",
     "VMPOTrainer",
     "VMPOTrainerConfig",
     "evaluate",
+    "find_module",
+    "judge",
     "module_sha256",
 ]

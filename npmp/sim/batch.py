@@ -107,6 +107,10 @@ class BatchSim:
         """As `Simulator.sensor`."""
         return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])
 
+    def drive_forces(self) -> Tensor:
+        """As `Simulator.drive_forces`."""
+        return torch.tensor(self.batch.bind("qfrc_actuator"))
+
     def snapshot(self) -> Tensor:
         """As `Simulator.snapshot`, (n, size) float64: `restore` goes on from it to the bit."""
         return torch.tensor(self.batch.state)
