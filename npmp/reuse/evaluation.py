@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mocap_data.outside import require_memory
 from npmp import geometry
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
@@ -29,6 +30,8 @@ def evaluate(
       commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some (`Walk.follow`).
     """
     steps = max(1, round(seconds / env.dt))
+    row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
+    require_memory(2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s")
     try:
         env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
         if commands is not None:
@@ -80,7 +83,8 @@ class _TrialRecorder:
         """As `npmp.rollout.Recorder`."""
         state, step = self.env.state, moment.step
         own = {"first": moment.first, "torque": self.env.robots.torque.nan_to_num(0.0), "joint_vel": state.joint_vel}
-        for name, value in {**step.seen, **own, "base": base_of(state.root_rot, state.root_pos, state.root_vel)}.items():
+        own["base"] = base_of(state.root_rot, state.root_pos, state.root_vel)
+        for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))
         self.fell.append(step.terminated)

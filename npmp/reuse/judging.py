@@ -21,7 +21,7 @@ from npmp.sim.randomization import PushConfig
 from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk
 from npmp.tree import Tree
 
-PUSH_S = 0.2  # a push lasts [issue's "recovery by size of push": as those of reuse]
+PUSH_S = 0.2  # a push lasts, as in reuse's randomization
 PUSHED_AT_S = 2.0  # after the start
 
 
@@ -47,13 +47,14 @@ class Judged(NamedTuple):
 
     figures: dict[str, Any]  # of the task, its effort, and a row per speed and push under `speeds` and `pushes`
     trial: Trial  # the main one
+    task: Task  # that it was a trial of
 
 
 def judge(
     actor: PolicyActor,
     make_task: Callable[[], Task],
     config: JudgingConfig,
-    robots: RobotBatchConfig,
+    robots: RobotBatchConfig | None = None,
     *,
     seed: int = 0,
     **place: Any,
@@ -62,13 +63,13 @@ def judge(
 
     Args:
       make_task: the task; called for each trial.
-      robots: what stands between action and observation; the policy's module says how setpoints are held.
+      robots: what stands between action and observation; by default ideal robots, driven as the policy's module was.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
       InputError: for a policy of another task, and for speeds or pushes of a task that takes no velocities.
     """
-    task, robots = make_task(), replace(robots, hold=actor.skill.hold)
+    task, robots = make_task(), robots or RobotBatchConfig(hold=actor.skill.hold)
     actor.policy.check_task(task)
     walks = isinstance(task, Walk) and not task.policies_of
     if (config.speeds or config.pushes) and not walks:
@@ -84,7 +85,7 @@ def judge(
         calm = replace(robots, pushes=PushConfig())
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place)
         figures["pushes"] = under_pushes(actor, env, config.pushes, seconds=config.short_s, seed=seed)
-    return Judged(figures, trial)
+    return Judged(figures, trial, task)
 
 
 # --- speeds ---

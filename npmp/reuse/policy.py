@@ -212,7 +212,7 @@ class HighLevelPolicy(nn.Module):
                 f" (sha256 {expected[:12] or 'unknown'}..., found {found[:12]}...)"
             )
 
-    def check_task(self, task: Task) -> None:
+    def check_task(self, task: Task | type[Task]) -> None:
         """Refuse a task that does not say to this policy what it was trained to be told.
 
         Raises:
@@ -220,7 +220,9 @@ class HighLevelPolicy(nn.Module):
         """
         own, known = self.contract, (task.name, *task.policies_of)
         if own.task not in known or own.command != list(task.inputs):
-            raise InputError(f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}")
+            raise InputError(
+                f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
+            )
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

@@ -1,9 +1,9 @@
 """Following a path: a walking policy's commands come from a proportional controller (robot-NPMP, path following).
 
-A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity, corrected by how far it
-is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance is taken along the path and across it, where
-the robot is nearest to it, so that a robot that lags does not cut the corners. It is also told to turn to where the path
-leads. Positions are the true ones.
+A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity, corrected by how far
+it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance is taken along the path and across it,
+where the robot is nearest to it, so that a robot that lags does not cut the corners. It is also told to turn to where
+the path leads. Positions are the true ones.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def course_of(waypoints: np.ndarray) -> Course:
     curvature = np.gradient(heading, SPACING_M)
     cos, sin = math.cos(heading[0]), math.sin(heading[0])
     line = line @ np.array([[cos, -sin], [sin, cos]])
-    tensors = (torch.tensor(part, dtype=torch.float32) for part in (line, heading - heading[0], curvature))
-    return Course(*tensors, float(along[-1]))
+    parts = (line, heading - heading[0], curvature)
+    point, heading, curvature = (torch.tensor(part, dtype=torch.float32) for part in parts)
+    return Course(point, heading, curvature, float(along[-1]))
 
 
 def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,9 +201,9 @@ class Path(Walk):
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """The course is laid from where they stand."""
         super().begin(ids, generator)
-        state = self.env.state[ids]
+        state = self.env.state
         stand = torch.cat((state.root_pos[:, :2], geometry.yaw_of(state.root_rot).unsqueeze(-1)), -1)
-        self.origin = self.origin.index_copy(0, ids, stand)
+        self.origin = self.origin.index_copy(0, ids, stand[ids])
         self.near, self.target = self.near.index_fill(0, ids, 0), self.target.index_fill(0, ids, 0.0)
         self.command = self.command.index_copy(0, ids, self._asked()[ids])
 
@@ -241,7 +242,9 @@ class Path(Walk):
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the share of robots that
         came to the end without a fall before; `path_lag_m` behind p_bar; beside those of walking."""
         never = len(trial.fell)
-        first = [torch.where(rows.any(0), rows.float().argmax(0), never) for rows in (trial.seen["finished"], trial.fell)]
+        first = [
+            torch.where(rows.any(0), rows.float().argmax(0), never) for rows in (trial.seen["finished"], trial.fell)
+        ]
         return {
             **super().figures(trial),
             "path_error_max_m": trial.error.max().item(),
