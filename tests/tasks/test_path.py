@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from npmp import robots
-from npmp.envs import TaskEnv
+from mocap_data.errors import InputError
+from npmp import geometry, robots, tasks
+from npmp.envs import TaskEnv, Trial
 from npmp.tasks.path import RUN_OUT_M, SHAPES, SPACING_M, PathConfig, command_on, course_of, nearest, speed_on
 from npmp.tasks.path import Path as PathTask
 
@@ -105,3 +107,92 @@ def test_who_obeys_velocities_stays_on_the_path(name: str, speed: float) -> None
     errors, arrived = glide(name, speed, bias=signs * torch.tensor([0.1, 0.05, 0.08]))
     assert arrived
     assert errors.mean().item() < 0.05 and errors.max().item() < 0.15
+
+
+# --- the task ---
+
+
+def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> None:
+    """Robots start at home: at the origin along x. Carried elsewhere before `begin`, they are still at its start."""
+    env = path_env(robot)
+    ids = torch.arange(3)
+    env.robots.carry(ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0]))
+    env.task.begin(ids, env.generator)
+    place, yaw = env.task.place()
+    assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
+    torch.testing.assert_close(env.task.command[0], env.task.command[2], atol=1e-5, rtol=0)
+    # half a metre ahead on its own heading: the same in the course's frame
+    env.robots.carry(
+        torch.tensor([1]), torch.tensor([[-3.0 + 0.5 * math.cos(2.0), 0.5 * math.sin(2.0)]]), _turns([0.0])
+    )
+    torch.testing.assert_close(env.task.place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0)
+
+
+def _turns(angles: list[float]) -> Tensor:
+    return geometry.yaw_matrix(torch.tensor(angles))
+
+
+def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> None:
+    """They stand: p_bar goes half a metre ahead and waits there."""
+    env = path_env(robot, speed_mps=1.0)
+    for _ in range(60):
+        step = env.step(torch.zeros(3, env.num_actions))
+    assert not step.terminated.any() and not step.seen["finished"].any()
+    assert step.seen["lag"].tolist() == pytest.approx([0.5] * 3, abs=0.03)
+    # on a path that is straight at first: 1 m/s and 1.5 of half a metre, beyond what may be asked for
+    assert env.task.command[:, 0].tolist() == [1.5] * 3
+    assert step.error.max().item() < 0.05
+    state = env.state_dict()
+    other = path_env(robot, speed_mps=1.0)
+    other.load_state_dict(state)
+    a, b = (e.step(torch.zeros(3, env.num_actions)) for e in (env, other))
+    assert torch.equal(a.seen["lag"], b.seen["lag"]) and torch.equal(env.task.command, other.task.command)
+
+
+def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> None:
+    env = path_env(robot)
+    env.task.near[1] = env.task.near[1] + round(env.task.course.length / SPACING_M) + 3
+    end = env.task.course.point[env.task.near[1]]
+    env.robots.carry(torch.tensor([1]), end.unsqueeze(0), _turns([0.0]))
+    step = env.step(torch.zeros(3, env.num_actions))
+    assert step.seen["finished"].tolist() == step.ended.tolist() == [False, True, False]
+
+
+def test_figures_by_hand(robot: robots.Robot) -> None:
+    steps = 100
+    error = torch.zeros(steps, 3)
+    error[:, 0], error[7, 1] = 0.02, 0.5
+    fell, finished = torch.zeros(steps, 3, dtype=torch.bool), torch.zeros(steps, 3, dtype=torch.bool)
+    fell[10, 0], finished[20, 0] = True, True  # it fell first, then came through
+    finished[30, 1], fell[40, 1] = True, True  # it fell on its second round
+    zeros = torch.zeros(steps, 3, 3)
+    seen = {"command": zeros, "achieved": zeros, "finished": finished, "lag": torch.full((steps, 3), 0.1)}
+    task = PathTask(robot, PathConfig(command_range=RANGE))
+    figures = task.figures(Trial(seen, error, fell, torch.zeros(steps + 1, 19), 0.02))
+    assert figures["path_error_mean_m"] == pytest.approx((100 * 0.02 + 0.5) / 300)
+    assert figures["path_error_max_m"] == 0.5 and figures["path_lag_m"] == pytest.approx(0.1)
+    assert figures["finished"] == pytest.approx(1 / 3) and figures["falls"] == 2
+    assert task.trial_s == pytest.approx(5.0 + 1.25 * task.course.length / 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path": "circle"}, "no path 'circle'; there are: figure_eight, slalom, square, a file that ends in .csv"),
+        ({"path": "nowhere.csv"}, "no file 'nowhere.csv'"),
+        ({"speed_mps": 2.0}, "speed_mps=2: commands reach 1.5 m/s forward"),
+        ({"command_range": ((0.0, 1.0), (0.0, 0.0), (0.0, 1.0))}, "a path needs turns to both sides"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(robot: robots.Robot, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        PathTask(robot, PathConfig(**{"command_range": RANGE, **settings}))  # type: ignore[arg-type]
+    assert str(error.value).startswith(message)
+
+
+def test_a_file_s_path(robot: robots.Robot, tmp_path: Path) -> None:
+    (tmp_path / "way.csv").write_text("x,y\n0,0\n0,3\n")
+    task = PathTask(robot, PathConfig(command_range=RANGE, path=str(tmp_path / "way.csv")))
+    assert task.course.length == pytest.approx(3.0)
+    assert task.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)  # along x at first, wherever it led
+    assert tasks.find("path") is PathTask
