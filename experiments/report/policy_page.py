@@ -98,9 +98,10 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     """The path from above, and how far from it robots are."""
     if "place" not in trial.seen or not hasattr(task, "course"):
         return []
-    path, place, time = task.course.point.cpu(), trial.seen["place"][:, 0], (np.arange(len(trial.fell)) + 1) * trial.dt
+    path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy()
+    time, error = (np.arange(len(trial.fell)) + 1) * trial.dt, trial.error.numpy()
     lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
-    errors = [Line("robot 0", time, trial.error[:, 0]), Line("mean of all", time, trial.error.mean(-1), "other")]
+    errors = [Line("mean of all", time, error.mean(-1), "other"), Line("robot 0", time, error[:, 0])]
     return [
         figures.line_chart(lines, title="From above", unit="(m)", x_label="x (m)", width=940, height=420, square=True),
         figures.line_chart(errors, title="Distance to the path", unit="(m)", width=940, clip=0),
