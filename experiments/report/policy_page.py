@@ -54,7 +54,7 @@ def judged(
     clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, **asked)
     replay, packed = replay_section(task.robot, [clip])
     sections = [
-        Section("task", "The trial", [_words(found), _table(found), *_over_time(asked, trial), *_map(task, trial)]),
+        Section("task", "The trial", [_words(found), *_tables(found), *_over_time(asked, trial), *_map(task, trial)]),
         replay,
         _gait(task, trial, feet),
         _speeds(found.get("speeds", ())),
@@ -69,15 +69,20 @@ def judged(
 def _words(found: Mapping[str, Any]) -> Words:
     return Words(
         f"{found['robots']} robots for {number(found['seconds'])} s, randomization {found['randomization']}. Who falls "
-        "is put back at a start and goes on; every step counts. _1s: velocities and commands averaged over a second; "
-        "_settled: without the first half second after each change of the command. Below, robot 0."
+        "is put back at a start and goes on; every step counts. Settled: without the first half second after each "
+        "change of the command. The curves are robot 0's."
     )
 
 
-def _table(found: Mapping[str, Any]) -> Table:
-    """Errors, a row per component and a column per way to take them; then whatever else is a number."""
-    rows = [[key, number(value)] for key, value in found.items() if isinstance(value, float)]
-    return Table(("figure", "value"), rows, tall=True)
+def _tables(found: Mapping[str, Any]) -> list[Table]:
+    """Errors of velocity, a column per way to take them; then whatever else is a number."""
+    ways = {"": "at each step", "_1s": "over a second", "_settled": "settled", "_1s_settled": "settled, over a second"}
+    errors = [key for key in found if f"{key}_1s" in found and f"{key}_settled" in found]
+    rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
+    told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
+    others = {key: value for key, value in found.items() if isinstance(value, float | int) and key not in told}
+    tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
+    return [*tables, Table(list(others), [[number(value) for value in others.values()]])]
 
 
 def _over_time(asked: Mapping[str, np.ndarray], trial: Trial) -> list[Chart]:
