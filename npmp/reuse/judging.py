@@ -69,7 +69,7 @@ def judge(
     Raises:
       InputError: for a policy of another task, and for speeds or pushes of a task that takes no velocities.
     """
-    task, robots = make_task(), robots or RobotBatchConfig(hold=actor.skill.hold)
+    task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     walks = isinstance(task, Walk) and not task.policies_of
     if (config.speeds or config.pushes) and not walks:
