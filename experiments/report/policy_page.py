@@ -77,12 +77,14 @@ def _words(found: Mapping[str, Any]) -> Words:
 def _tables(found: Mapping[str, Any]) -> list[Table]:
     """Errors of velocity, a column per way to take them; then whatever else is a number."""
     ways = {"": "at each step", "_1s": "over a second", "_settled": "settled", "_1s_settled": "settled, over a second"}
-    errors = [key for key in found if f"{key}_1s" in found and f"{key}_settled" in found]
+    errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
     rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
     told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
-    others = {key: value for key, value in found.items() if isinstance(value, float | int) and key not in told}
+    others = [
+        (key, number(value)) for key, value in found.items() if isinstance(value, float | int) and key not in told
+    ]
     tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
-    return [*tables, Table(list(others), [[number(value) for value in others.values()]])]
+    return [*tables, Table(("figure", "value"), others)]
 
 
 def _over_time(asked: Mapping[str, np.ndarray], trial: Trial) -> list[Chart]:
