@@ -80,9 +80,8 @@ def _tables(found: Mapping[str, Any]) -> list[Table]:
     errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
     rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
     told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
-    others = [
-        (key, number(value)) for key, value in found.items() if isinstance(value, float | int) and key not in told
-    ]
+    plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
+    others = [(key, number(value)) for key, value in plain if key not in told]
     tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
     return [*tables, Table(("figure", "value"), others)]
 

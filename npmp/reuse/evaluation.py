@@ -82,11 +82,8 @@ class _TrialRecorder:
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""
         state, step = self.env.state, moment.step
-        own = {
-            "first": moment.first,
-            "torque": self.env.robots.torque.nan_to_num(0.0),
-            "joint_vel": state.joint_vel_end,
-        }
+        own = {"first": moment.first, "joint_vel": state.joint_vel_end}
+        own["torque"] = self.env.robots.torque.nan_to_num(0.0)
         own["base"] = base_of(state.root_rot, state.root_pos, state.root_vel)
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
