@@ -142,7 +142,7 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     """Commanded against achieved velocity with success; roll, pitch and height against speed."""
     if not rows:
         return None
-    parts: list[Any] = [Words("Robots that each keep one command from standing on; success: no fall in the trial.")]
+    parts: list[Any] = [Words("Robots that each keep one command, after a second of another; success: no fall.")]
     for key, title, unit in COMPONENTS:
         mine = [row for row in rows if row["component"] == key]
         x = [row["command"] for row in mine]

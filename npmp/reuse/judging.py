@@ -18,11 +18,12 @@ from npmp.reuse.actor import PolicyActor
 from npmp.reuse.evaluation import effort, evaluate
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
-from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk
+from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, draw_command
 from npmp.tree import Tree
 
 PUSH_S = 0.2  # a push lasts, as in reuse's randomization
-PUSHED_AT_S = 2.0  # after the start
+LEAD_S = 1.0  # under a random command first, so that trials at one speed differ on nominal robots, too
+PUSHED_AT_S = 3.0  # after the start
 
 
 @dataclass(frozen=True)
@@ -101,19 +102,27 @@ def speeds_of(command_range: CommandRange, count: int) -> Tensor:
     return found
 
 
+def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
+    """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
+    generator = torch.Generator(env.device).manual_seed(seed)
+    others = draw_command(torch.zeros(env.num_envs, 3, device=env.device), env.task.config, generator, change=1.0)
+    return torch.cat((others.expand(max(1, round(LEAD_S / env.dt)), -1, -1), commands.to(others)[None]))
+
+
 def at_speeds(
     actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` from the start; as many on each.
+    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others; as many on each.
 
     Returns: a row per command: the component it varies, what was asked, how many got through without a fall, and, from
-    1 s on until the first fall, the mean velocity achieved, of all components, and the base's roll and pitch (RMS and
-    mean) and height.
+    a second after they were told until the first fall, the mean velocity achieved, of all components, and the base's
+    roll and pitch (RMS and mean) and height.
     """
     each = env.num_envs // len(commands)
-    trial = evaluate(actor, env, seconds=seconds, seed=seed, commands=commands.repeat_interleave(each, 0)[None])
+    asked = led(env, commands.repeat_interleave(each, 0), seed)
+    trial = evaluate(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
     up = trial.fell.cumsum(0) == 0  # (T, n)
-    up[: round(2.0 * SETTLING_S / trial.dt)] = False
+    up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     rows = []
     for i, command in enumerate(commands):
         mine = slice(i * each, (i + 1) * each)
@@ -167,7 +176,7 @@ def under_pushes(
     direction = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
     force = torch.cat([size * direction for size in forces]).to(env.device)
     middle = torch.tensor(env.task.config.range).mean(-1)
-    command = torch.tensor([float(middle[0]), 0.0, 0.0]).expand(1, env.num_envs, 3)
+    command = led(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
     start = round(PUSHED_AT_S / dt)
     pushed = Pushed(actor, force, start, start + max(1, round(PUSH_S / dt)))
     trial = evaluate(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)

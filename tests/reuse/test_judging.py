@@ -15,7 +15,7 @@ from npmp.actors import PriorActor
 from npmp.envs import Trial
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge, module_sha256
 from npmp.reuse.evaluation import base_of, effort, evaluate
-from npmp.reuse.judging import Pushed, at_speeds, speeds_of, under_pushes
+from npmp.reuse.judging import Pushed, at_speeds, led, speeds_of, under_pushes
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation
@@ -101,17 +101,19 @@ def random_latents(skill: SkillModule) -> PriorActor:
 def test_rows_of_speeds_are_of_their_robots(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
     env, commands = walk_env(robot, 12, config=walking), speeds_of(walking.range, 2)
     rows = at_speeds(random_latents(skill), env, commands, seconds=1.2, seed=1)
-    trial = evaluate(random_latents(skill), env, seconds=1.2, seed=1, commands=commands.repeat_interleave(2, 0)[None])
-    assert torch.equal(trial.seen["command"][7], commands.repeat_interleave(2, 0))
+    asked = led(env, commands.repeat_interleave(2, 0), 1)
+    trial = evaluate(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
+    seen = trial.seen["command"]
+    assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(seen[50], seen[-1])
+    assert torch.equal(seen[0], seen[49]) and not torch.equal(seen[0], seen[50])
     assert [row["component"] for row in rows] == ["forward_mps"] * 2 + ["lateral_mps"] * 2 + ["yaw_rate_rps"] * 2
-    assert [row["success"] for row in rows] == [
-        1.0 - trial.fell[:, i : i + 2].any(0).float().mean() for i in range(0, 12, 2)
-    ]
+    lost = [trial.fell[:, i : i + 2].any(0).float().mean().item() for i in range(0, 12, 2)]
+    assert [row["success"] for row in rows] == [1.0 - share for share in lost]
     for i, row in enumerate(rows):
-        up = (trial.fell[:, 2 * i : 2 * i + 2].cumsum(0) == 0)[50:]
+        up = (trial.fell[:, 2 * i : 2 * i + 2].cumsum(0) == 0)[100:]
         assert ("achieved" in row) == bool(up.any())
         if up.any():
-            kept = trial.seen["achieved"][50:, 2 * i : 2 * i + 2][up]
+            kept = trial.seen["achieved"][100:, 2 * i : 2 * i + 2][up]
             assert row["achieved"] == pytest.approx(kept[:, i // 2].mean().item())
 
 
