@@ -224,7 +224,10 @@ class Path(Walk):
 
     def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
         """p_bar moves on, and waits where it is too far ahead."""
+        before = self.env.state.root_pos[:, :2]
         super().advance(judgement, generator)
+        carried = self.env.state.root_pos[:, :2] - before  # on ground that repeats itself, back by a period
+        self.origin = torch.cat((self.origin[:, :2] + carried, self.origin[:, 2:]), -1)
         c, (place, _) = self.config, self.place()
         self.near, _ = nearest(self.course, place, self.near, round(c.lead_m / SPACING_M))
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
@@ -234,9 +237,6 @@ class Path(Walk):
         self.command = self._asked()
 
     # --- trials ---
-
-    def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: the path is the same for everyone already."""
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the share of robots that

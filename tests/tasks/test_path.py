@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from npmp import geometry, robots, tasks
 from npmp.envs import TaskEnv, Trial
 from npmp.tasks.path import RUN_OUT_M, SHAPES, SPACING_M, PathConfig, command_on, course_of, nearest, speed_on
 from npmp.tasks.path import Path as PathTask
+from npmp.tasks.walk import Walk
 
 RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
 
@@ -126,6 +128,21 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
         torch.tensor([1]), torch.tensor([[-3.0 + 0.5 * math.cos(2.0), 0.5 * math.sin(2.0)]]), _turns([0.0])
     )
     torch.testing.assert_close(env.task.place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0)
+
+
+def test_who_is_carried_back_takes_the_course_along(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rough ground does with who leaves a period of it."""
+    env = path_env(robot)
+    advance = Walk.advance
+
+    def carrying(task: Walk, *given: Any) -> None:
+        task.env.robots.carry(torch.tensor([1]), task.env.state.root_pos[1:2, :2] + 40.0, _turns([0.0]))
+        advance(task, *given)
+
+    monkeypatch.setattr(Walk, "advance", carrying)
+    place = env.step(torch.zeros(3, env.num_actions)).seen["place"]
+    torch.testing.assert_close(env.task.place()[0], place, atol=1e-4, rtol=0)
+    assert env.state.root_pos[1, 0] > 39.0
 
 
 def _turns(angles: list[float]) -> Tensor:
