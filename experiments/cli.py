@@ -20,7 +20,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "skill", "compare",
+    "modules", "policies", "skill", "compare",
 )  # fmt: skip
 
 

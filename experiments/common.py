@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 import tempfile
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,7 @@ from rich.console import Console
 
 from experiments.failures import USER_ERROR, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
-from experiments.implied import robot_override
+from experiments.implied import implied
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
@@ -50,7 +51,7 @@ from npmp.settings import shown
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
 # expanded.
 PATH_KEYS = frozenset(
-    {"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander"}
+    {"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander", "task.path"}
 )
 # Keys whose values are free text, quoted as well.
 TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits"})
@@ -203,8 +204,8 @@ def hydra_arguments(
             elif key in TEXT_KEYS and value not in ("", "null") and value[0] not in "'\"":
                 value = "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
             arguments.append(f"{key}{equals}{value}")
-    if verb_name is not None and (robot := robot_override(verb_name, arguments)) is not None:
-        arguments.append(robot)
+    if verb_name is not None:
+        arguments.extend(implied(verb_name, arguments))
     arguments.extend(QUIET)
     if multirun:
         # A job's folder is named by what differs between jobs, not by what all of them share.
@@ -383,7 +384,8 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
     sweep = hydra_config.mode == RunMode.MULTIRUN
     job, number = (_job_name(hydra_config), int(hydra_config.job.num)) if sweep else ("", 0)
     try:
-        overrides = _overrides(list(hydra_config.overrides.task))
+        given = OmegaConf.to_container(hydra_config.overrides.task, resolve=False)  # as it was written
+        overrides = _overrides(typing.cast(list[str], given))
         expand_paths(config)
         config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)
@@ -576,7 +578,7 @@ def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Overrid
     values = [entry for entry in plain if not (CONF / entry.key_or_group).is_dir()]
     if not values:
         return
-    chosen = [f"{entry.key_or_group}={entry.value()}" for entry in plain if (CONF / entry.key_or_group).is_dir()]
+    chosen = [f"{entry.get_key_element()}={entry.value()}" for entry in plain if (CONF / entry.key_or_group).is_dir()]
     defaults = _composed(verb_name, chosen)
     for entry in values:
         key = entry.key_or_group

@@ -33,7 +33,7 @@ from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path, new_hdf5
 from mocap_data.synthetic import demo_clips
 from npmp import modules, robots
-from npmp.reuse import HighLevelPolicy
+from npmp.reuse import HighLevelPolicy, JudgingConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.training.imitation import train_module
@@ -184,10 +184,13 @@ def run(config: DictConfig, run: Run) -> int:
     evaluation = {"module": "module", "data": "motions.h5"} | evaluate.evaluate(
         skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
     )
-    evaluation["walking"], walking = evaluate.evaluate_policy(
-        HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, motions,
-        robots_at_once=config.starts, seed=run.seed, threads=run.threads,
+    judged = evaluate.judged(
+        HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, walking_settings.task,
+        JudgingConfig(robots=config.starts, seconds=20.0), motions=motions, seed=run.seed, num_threads=run.threads,
     )  # fmt: skip
+    evaluation["walking"] = judged.figures
+    errors = {"random latents": walked["velocity_error"]["random_latents"], "policy": walked["velocity_error"]["after"]}
+    walking = replace(evaluate.walking_of(judged.trial), errors=errors, errors_caption="(m/s, m/s, rad/s), last trial")
     with atomic_path(out / "evaluation.json") as path:
         path.write_text(json.dumps(evaluation, indent=2) + "\n")
     shipped = evaluate_shipped(robot, motions, config, run)

@@ -1,10 +1,11 @@
-"""`npmp evaluate`: play a skill module against reference motions; evaluation.json, rollouts.h5 and report.html."""
+"""`npmp evaluate`: a skill module against reference motions, or a policy at its task; evaluation.json, report.html."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import report
 from experiments.backend import backend_of, robots_config_of
 from experiments.common import Run, at_least, console, one_of, verb
+from experiments.report import policy_page
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, new_hdf5
-from npmp import modules, robots, tasks
-from npmp.actors import PriorActor
-from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
+from npmp import modules, policies, robots, tasks
+from npmp.envs import RobotBatchConfig, TaskEnv, Trial, load_motions
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
-from npmp.reuse import HighLevelPolicy, PolicyActor
-from npmp.reuse import evaluate as evaluate_task
+from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge
+from npmp.reuse.judging import Judged
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation
@@ -116,47 +117,30 @@ def clip_figures(motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: floa
     }
 
 
-def evaluate_policy(
+def judged(
     policy: HighLevelPolicy,
     skill: SkillModule,
     robot: Robot,
-    motions: MotionSet,
+    task: Mapping[str, Any] | DictConfig,
+    config: JudgingConfig,
     *,
-    robots_at_once: int,
+    motions: MotionSet | None = None,
+    like: RobotBatchConfig | None = None,
     seed: int,
-    threads: int,
-    sim: str = "batch",
-    device: str = "cpu",
-) -> tuple[dict[str, Any], report.Walking | None]:
-    """A policy's task for 20 s: the policy and random latents, asked the same from the same starts.
+    **place: Any,
+) -> Judged:
+    """A policy at a task of the group `task`, over the commands it was trained for where that names none."""
+    kind: Any = tasks.find(task["name"])
+    policy.check_task(kind)
+    known = {"command_range": policy.contract.command_range}
+    settings = kind.settle(build(kind.config_type, task, at="task"), None, known)
+    return judge(PolicyActor(policy, skill), lambda: kind(robot, settings, motions), config, like, seed=seed, **place)
 
-    Returns: the figures of both, for evaluation.json, and the traces of one robot, for the report.
-    """
-    kind: Any = tasks.find(policy.contract.task)
-    # judged under the rules it was trained with
-    config = build(kind.config_type, policy.contract.training.get("settings", {}), at="policy.json: settings")
-    task = kind(robot, kind.settle(config, motions, {"command_range": policy.contract.command_range}), motions)
-    like = RobotBatchConfig().like(skill)
-    env = TaskEnv(task, robots_at_once, robots=like, seed=seed, num_threads=threads, sim=sim, device=device)
-    random_actor = PriorActor(skill, torch.Generator(env.device).manual_seed(seed + 1002))
-    trial = evaluate_task(PolicyActor(policy, skill), env, seconds=20.0, seed=seed + 1000)
-    random = evaluate_task(random_actor, env, seconds=20.0, seed=seed + 1000)
-    figures = {"policy": task.figures(trial), "random_latents": task.figures(random)}
-    asked, chance = task.traces(trial), task.traces(random)
-    if asked is None or chance is None:
-        return figures, None
-    steps, name = len(asked.asked), task.main_figure
-    traces = report.Walking(
-        time_s=(np.arange(steps) + 1) * trial.dt,
-        command=asked.asked.numpy(),
-        achieved=asked.done.numpy(),
-        random_achieved=chance.done.numpy(),
-        errors={"random latents": figures["random_latents"][name], "policy": figures["policy"][name]},
-        errors_caption=f"mean |v - v_cmd| over {robots_at_once} robots and {steps * trial.dt:.0f} s (m/s, m/s, rad/s)",
-        qpos=trial.qpos[1:].numpy(),
-        random_qpos=random.qpos[1:].numpy(),
-    )
-    return figures, traces
+
+def walking_of(trial: Trial) -> report.Walking:
+    """The traces of a trial's first robot, for a report."""
+    command, achieved = (trial.seen[name][:, 0].numpy() for name in ("command", "achieved"))
+    return report.Walking((np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, qpos=trial.qpos[1:].numpy())
 
 
 def time_share(clips: Sequence[Mapping[str, Any]]) -> float:
@@ -245,17 +229,24 @@ def print_table(result: Mapping[str, Any]) -> None:
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """Evaluate, write the three files, print the table."""
+    """Evaluate a policy where one is named, else a module; write the files, print the figures."""
     at_least(config, starts=1)
     one_of(config, "video", "auto", "none")
     robot = robots.load(config.robot.name)
+    if config.policy is not None:
+        evaluate_policy(config, run, robot)
+        return 0
+    if config.get("task") is not None:
+        raise InputError(f"task={config.task.name} is judged of a policy: give policy=NAME or its folder")
+    for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
+        if config[key] is None:
+            raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=... and task=...")
     motions = within(load_motions(config.data, robot, config.split), robot, config.max_speed, config.max_foot_height)
     module = modules.find(str(config.module))
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
     like = robots_config_of(config.randomization, skill, hold=config.hold)
-    policy = None if config.policy is None else HighLevelPolicy.load(config.policy, module=module, device=run.device)
     place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
@@ -263,17 +254,66 @@ def run(config: DictConfig, run: Run) -> int:
     result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
     result["randomization"] = config.randomization.name
     warn_of_seen(result, config.split, len(motions.motions))
-    walking = None
-    if policy is not None:
-        result["walking"], walking = evaluate_policy(
-            policy, skill, robot, motions, robots_at_once=config.starts, seed=run.seed, **place
-        )
+    write_result(run, result)
+    write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
+    print_table(result)
+    print_summary(result, run.folder)
+    return 0
+
+
+def write_result(run: Run, result: Mapping[str, Any]) -> None:
+    """OUT/evaluation.json."""
     with atomic_path(run.folder / "evaluation.json") as path:
         path.write_text(json.dumps(result, indent=2) + "\n")
-    write_page(config, run, skill, motions, result, walking, module.parent / "metrics.csv")
-    print_table(result)
-    print_summary(result, run.folder, policy)
-    return 0
+
+
+def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
+    """A policy at a task: evaluation.json, report.html and a line."""
+    if config.get("task") is None:
+        raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
+    folder = policies.find(str(config.policy))
+    policy = HighLevelPolicy.load(folder, device=run.device)
+    named = config.module is not None
+    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
+    policy.check_module(module)
+    skill = SkillModule.load(module, run.device)
+    skill.check_robot(robot)
+    motions = None if config.data is None else load_motions(config.data, robot, config.split)
+    like = robots_config_of(config.randomization, skill, hold=config.hold)
+    settings = build(JudgingConfig, config.evaluation, at="evaluation")
+    place = {**backend_of(config, run), "num_threads": run.threads}
+    found = judged(
+        policy, skill, robot, config.task, settings, motions=motions, like=like, seed=run.seed, **place
+    )  # fmt: skip
+    run.begin()
+    result: dict[str, Any] = {
+        "policy": folder.name, "module": module.name, "robot": robot.name, "task": found.task.name, "seed": run.seed,
+        "sim": config.sim, "randomization": config.randomization.name, "versions": report.versions(),
+        "settings": asdict(found.task.config), **found.figures,
+    }  # fmt: skip
+    write_result(run, result)
+    feet = foot_heights(robot, Kinematics(robot.model()), found.trial.qpos.numpy())
+    made = provenance(config, run, policy.contract.training, result["versions"])
+    policy_page.judged(run.folder / "report.html", found.task, result, found.trial, feet, made)
+    shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
+    terminal_line(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
+
+
+def terminal_line(words: str) -> None:
+    """A line of its own, however long."""
+    console().print(words, highlight=False, soft_wrap=True)
+
+
+def provenance(config: DictConfig, run: Run, training: Mapping[str, Any], versions: Any) -> dict[str, Any]:
+    """What a page says of how it was made."""
+    return {
+        "command": report.command_line(),
+        "seed": run.seed,
+        "training": training,
+        "versions": versions,
+        "machine": report.machine_summary(),
+        "config": OmegaConf.to_container(config, resolve=True),
+    }
 
 
 def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:
@@ -292,7 +332,6 @@ def write_page(
     skill: SkillModule,
     motions: MotionSet,
     result: dict[str, Any],
-    walking: report.Walking | None,
     metrics: Path,
 ) -> None:
     """OUT/report.html. metrics: the learning curve of the module, where it is there."""
@@ -307,40 +346,20 @@ def write_page(
             evaluation=result,
             rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
-            walking=walking,
-            provenance={
-                "command": report.command_line(),
-                "seed": run.seed,
-                "training": skill.contract.training,
-                "versions": result["versions"],
-                "machine": report.machine_summary(),
-                "config": OmegaConf.to_container(config, resolve=True),
-            },
+            provenance=provenance(config, run, skill.contract.training, result["versions"]),
         ),
         film=config.video == "auto",
     )
 
 
-def print_summary(result: Mapping[str, Any], out: Path, policy: HighLevelPolicy | None) -> None:
-    """The lines below the table."""
-    starts, terminal = result["random_starts"], console()
-    terminal.print(
+def print_summary(result: Mapping[str, Any], out: Path) -> None:
+    """The line below the table."""
+    starts = result["random_starts"]
+    terminal_line(
         f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
         f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
-        f"{out / 'report.html'}",
-        highlight=False,
-        soft_wrap=True,
+        f"{out / 'report.html'}"
     )
-    if policy is not None:
-        task = tasks.find(policy.contract.task)
-        ours, random = result["walking"]["policy"], result["walking"]["random_latents"]
-        terminal.print(
-            f"{task.name}: {task.main_figure} {ours[task.main_figure]:.3f}, {ours['falls_per_minute']:.2f} "
-            "falls a minute;"
-            f" random latents {random[task.main_figure]:.3f}, {random['falls_per_minute']:.2f}",
-            highlight=False,
-            soft_wrap=True,
-        )
 
 
 main = verb("evaluate", run)

@@ -19,7 +19,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 POSITIONAL = {
     "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]",
     "data": " [ACTION [TARGET]]", "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
-    "skill": " ACTION MODULE",
+    "policies": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")

@@ -15,9 +15,27 @@ from experiments.help import CONF, choices, of_file
 from mocap_data.errors import InputError
 from mocap_data.hdf5 import attributes, open_hdf5
 from mocap_data.outside import read_json
-from npmp import modules, robots
+from npmp import modules, policies, robots
+from npmp.shelf import Shelf
 
 SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselves
+
+
+# A policy is judged under the randomization of reuse.
+IN_REUSE = (
+    "randomization/in_reuse@randomization=${randomization}",
+    "randomization/in_reuse/by_robot@randomization=${robot}_${randomization}",
+)
+
+
+def implied(verb_name: str, arguments: Sequence[str]) -> list[str]:
+    """Arguments that follow from others: the robot, and the randomization of reuse where a policy is judged.
+
+    Raises: InputError as `robot_override`.
+    """
+    robot = robot_override(verb_name, arguments)
+    judges = verb_name == "evaluate" and any(a.startswith("policy=") and a != "policy=null" for a in arguments)
+    return [*([robot] if robot is not None else []), *(IN_REUSE if judges else ())]
 
 
 def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
@@ -40,7 +58,7 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
         return None  # composing fails on it too, and says so
     if any(key in given for key in SAID):
         return None
-    for key, reader in (("module", robot_of_module), ("data", robot_of_data)):
+    for key, reader in (("module", robot_of_module), ("policy", robot_of_policy), ("data", robot_of_data)):
         if key not in given:
             continue
         try:
@@ -78,10 +96,19 @@ def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
 
 def robot_of_module(value: Any) -> str | None:
     """What a module, by its folder or a shipped one's name, was trained for; None where that cannot be read."""
+    return _robot_of(value, modules.SHELF)
+
+
+def robot_of_policy(value: Any) -> str | None:
+    """The same of a policy."""
+    return _robot_of(value, policies.SHELF)
+
+
+def _robot_of(value: Any, shelf: Shelf) -> str | None:
     if value is None:
         return None
     try:
-        content = read_json(modules.find(_plain(value)) / "module.json")
+        content = read_json(shelf.find(_plain(value)) / shelf.contract)
     except (InputError, OSError):
         return None
     robot = content.get("robot") if isinstance(content, dict) else None

@@ -4,6 +4,7 @@ folder."""
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
 from npmp.modules.cards import CardContent, write_card
+from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
 
 ACTIONS = ("list", "show", "pack", "add")
@@ -34,14 +36,11 @@ def run(config: DictConfig, run: Run) -> int:
     if config.action == "list":
         show_modules()
         return 0
-    if config.target is None:
-        what = (
-            "a run: its folder" if config.action == "add" else f"a module: {', '.join(modules.names()) or 'its folder'}"
-        )
-        raise InputError(f"npmp modules {config.action} needs {what}")
     if config.action == "show":
-        print(modules.card(str(config.target)))
-        return 0
+        return show_card(config, run, modules.SHELF)
+    if config.target is None:
+        what = "a run: its folder" if config.action == "add" else wanted(modules.SHELF)
+        raise InputError(f"npmp modules {config.action} needs {what}")
     if config.dtype is not None:
         one_of(config, "dtype", *STORED_AS)
     if config.action == "pack":
@@ -51,17 +50,38 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
+def wanted(shelf: Shelf) -> str:
+    """What an action needs to be told, for messages."""
+    return f"a {shelf.kind.split()[-1]}: {', '.join(shelf.names()) or 'its folder'}"
+
+
+def show_card(config: DictConfig, run: Run, shelf: Shelf) -> int:
+    """Print the card of `target`. Raises InputError where there is none."""
+    if config.target is None:
+        raise InputError(f"npmp {run.verb} show needs {wanted(shelf)}")
+    print(shelf.card(str(config.target)))
+    return 0
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A line per shipped artefact."""
+    table = Table(show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
 def show_modules() -> None:
     """A line per shipped module."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in ("module", "robot", "latent", "trained on", "licences of the data"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for name in modules.names():
         skill = SkillModule.load(modules.find(name))
         training = skill.contract.training
         clips = f"{len(training.get('clips', []))} clips, {training.get('env_steps', 0):,} steps"
-        table.add_row(name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", [])))
-    console().print(table)
+        rows.append((name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", []))))
+    show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
     print("module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it.")
 
 

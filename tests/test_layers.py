@@ -16,10 +16,18 @@ PACKAGES = ("mocap_data", "npmp", "retarget", "experiments")
 # From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
-    ("npmp.geometry", "npmp.ranges", "npmp.settings", "npmp.tree", "npmp.memory"),
+    ("npmp.geometry", "npmp.ranges", "npmp.settings", "npmp.tree", "npmp.memory", "npmp.shelf"),
     ("npmp.artifact",),
     ("npmp.checkpoint",),
-    ("npmp.robots", "npmp.nets", "npmp.state", "npmp.modules", "npmp.training.schedules", "npmp.training.signals"),
+    (
+        "npmp.robots",
+        "npmp.nets",
+        "npmp.state",
+        "npmp.modules",
+        "npmp.policies",
+        "npmp.training.schedules",
+        "npmp.training.signals",
+    ),
     ("npmp.sim", "npmp.rl", "retarget"),
     ("npmp.envs",),
     ("npmp.rollout", "npmp.skill"),

@@ -15,9 +15,10 @@ from npmp.envs import RobotBatchConfig
 from npmp.imitation import MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
-from npmp.reuse import ModelTrainerConfig, VMPOTrainerConfig
+from npmp.reuse import JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import ImitationConfig, WalkConfig
+from npmp.tasks.path import PathConfig
 from npmp.training.imitation import NUM_ENVS, ImitationSettings
 from npmp.training.reuse import REUSE_ENVS, ReuseSettings
 from npmp.world_model.trainer import WorldModelConfig
@@ -50,7 +51,12 @@ def flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
 def yaml_of(name: str) -> dict[str, Any]:
     values = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"), resolve=False)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key != "name"}
+    own = {str(key): value for key, value in values.items() if key not in ("name", "defaults")}
+    built_on = [base for base in values.get("defaults", ()) if isinstance(base, str) and base != "_self_"]
+    if "/" in name:  # a choice of a group, maybe built on another
+        for base in built_on:
+            own = yaml_of(f"{name.rpartition('/')[0]}/{base}") | own
+    return own
 
 
 def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
@@ -69,6 +75,7 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
         ("high_level/small", HighLevelConfig),
         ("task/imitation", ImitationConfig),
         ("task/walk", WalkConfig),
+        ("task/path", PathConfig),
     ],
 )
 def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:
@@ -116,6 +123,11 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
         "joint_speed_share": "joint_speed_share",
     }  # fmt: skip
     assert {field: written[key] for field, key in pairs.items()} == {field: getattr(joints, field) for field in pairs}
+
+
+def test_how_much_a_policy_is_tried_is_its_command_s() -> None:
+    defaults = dataclasses.asdict(JudgingConfig())
+    assert flat(yaml_of("evaluate")["evaluation"]) == defaults
 
 
 def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> None:

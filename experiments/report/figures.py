@@ -486,7 +486,7 @@ def stretches_of(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def footfall_chart(
     time_s: npt.ArrayLike,
-    reference: npt.NDArray[np.bool_],
+    reference: npt.NDArray[np.bool_] | None,
     robot: npt.NDArray[np.bool_],
     names: Sequence[str],
     css: Sequence[str],
@@ -500,7 +500,7 @@ def footfall_chart(
     colour.
 
     Args:
-        time_s: (T,) seconds; reference, robot: (T, F) standing or not.
+        time_s: (T,) seconds; reference, robot: (T, F) standing or not; reference: None where there is none.
     """
     t = np.asarray(time_s, dtype=np.float64)
     t0, t1 = (float(t[0]), float(t[-1])) if len(t) > 1 else (0.0, 1.0)
@@ -515,6 +515,8 @@ def footfall_chart(
             place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
             sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
             for standing, low, tall, colour in ((reference, 0.08, 0.29, "ref"), (robot, 0.46, 0.38, css[i])):
+                if standing is None:
+                    continue
                 stands = standing[:, i]
                 turns = np.flatnonzero(np.concatenate([[True], stands[1:] != stands[:-1], [True]]))
                 top = np.where(stands[turns[:-1]], i + low + tall, i + low)
@@ -524,4 +526,4 @@ def footfall_chart(
         sheet.label_x("time (s)")
         svg = sheet.svg(title, **_scale(sheet, clip))
     keys = [("reference stands", "ref"), ("robot stands, in the foot's colour", "robot")]
-    return Chart(title, "", svg, keys, wide=True)
+    return Chart(title, "", svg, keys if reference is not None else [], wide=True)

@@ -94,9 +94,9 @@ def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | Non
     """The keypoints' names, the times (T,) [s] (both None where the file has none), and the coordinates (T, 3 M)."""
     header = _names_row(path, data)
     if header is None:
-        return None, None, _table(path, data)
+        return None, None, number_table(path, data)
     said, first, rest, skipped = header
-    table = _table(path, rest, first_line=skipped + 1)
+    table = number_table(path, rest, first_line=skipped + 1)
     width = 3 * len(said) + (first is not None)
     if table.shape[1] != width:
         raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
@@ -146,7 +146,7 @@ def _rate_of(path: Path, times: Array) -> float:
     return rate_said(path, whole_rate(float(times[-1] - times[0]) / len(steps), digits=5))
 
 
-def _table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
+def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     """Rows of numbers between commas, (T, numbers in a row). first_line: its number in the file, for errors."""
     first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
     if not first and not data.strip():

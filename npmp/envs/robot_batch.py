@@ -157,6 +157,11 @@ class RobotBatch:
         """The same of the velocities, (n, 6 + nu)."""
         return self.sim.qvel[:, self._v]
 
+    @property
+    def torque(self) -> Tensor:
+        """Torques of the joints' drives as of the last physics step, (n, nu) [Nm]."""
+        return self.sim.drive_forces()[:, self._v][:, 6:].float()
+
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
         self.randomizer.draw(ids, generator)

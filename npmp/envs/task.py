@@ -91,6 +91,9 @@ class Task(ABC):
     judged: ClassVar[tuple[str, ...]] = ()  # those of `figures` that a training run logs
     main_figure: ClassVar[str] = ""  # that of `figures` by which policies are compared; less is better
 
+    policies_of: ClassVar[tuple[str, ...]] = ()  # other tasks whose inputs it gives, so that their policies can do it
+    trial_s: float = 60.0  # of a trial by which a policy is judged
+
     episode_s: float | None = None  # an episode is over then; None: only when the task says so
 
     robot: Robot

@@ -2,12 +2,14 @@
 
 from npmp.reuse.actor import PolicyActor
 from npmp.reuse.evaluation import evaluate
+from npmp.reuse.judging import JudgingConfig, judge
 from npmp.reuse.model_trainer import ModelTrainer, ModelTrainerConfig
-from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, module_sha256
+from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, find_module, module_sha256
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [
     "HighLevelPolicy",
+    "JudgingConfig",
     "ModelTrainer",
     "ModelTrainerConfig",
     "PolicyActor",
@@ -16,5 +18,7 @@ __all__ = [
     "VMPOTrainer",
     "VMPOTrainerConfig",
     "evaluate",
+    "find_module",
+    "judge",
     "module_sha256",
 ]

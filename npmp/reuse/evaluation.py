@@ -7,12 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mocap_data.outside import require_memory
+from npmp import geometry
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.rollout import Actor, Moment, at_end_but_time, rollout
 
 
-def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0) -> Trial:
+def evaluate(
+    actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0, commands: Tensor | None = None
+) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` says what came of it.
 
     A robot that fails is put back at a start and goes on with what was settled for everyone in advance (`Task.script`),
@@ -23,10 +27,15 @@ def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: in
     Args:
       env: is reset first, and left wherever the trial ends. Its generator is reseeded.
       seed: of what is asked and of the starts. The same seed asks the same of every policy, from the same first starts.
+      commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some (`Walk.follow`).
     """
     steps = max(1, round(seconds / env.dt))
+    row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
+    require_memory(2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s")
     try:
         env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
+        if commands is not None:
+            env.task.follow(commands)
         env.generator.manual_seed(seed + 1)
         env.reset()
         recorder = _TrialRecorder(env)
@@ -34,6 +43,32 @@ def evaluate(actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: in
     finally:
         env.task.unscript()
     return recorder.trial()
+
+
+def effort(trial: Trial) -> dict[str, float]:
+    """What moving cost the drives, over all steps of a trial's `seen` torque, joint_vel and base.
+
+    Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back), its share per metre
+    of the base's path, `torque_rms_nm` of all joints, whose square heats the drives, and how smooth it was:
+    `torque_rate_nm_s`, the mean change of a joint's torque, and `joint_jerk_rad_s3`, the RMS of the second difference
+    of its velocity, both between control steps of one episode.
+    """
+    torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
+    power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
+    way = base[..., 3].mean().item()
+    figures = {
+        "mechanical_power_w": power.mean().item(),
+        "energy_j_per_m": power.mean().item() / max(way, 1e-3),
+        "torque_rms_nm": torque.square().mean().sqrt().item(),
+    }
+    begun = trial.seen["first"]
+    if len(torque) > 2 and bool((~(begun[1:-1] | begun[2:])).any()):
+        within = ~(begun[1:-1] | begun[2:])  # steps whose two predecessors belong to the same episode
+        change = (torque[2:] - torque[1:-1])[within].abs().mean().item()
+        second = (speed[2:] - 2.0 * speed[1:-1] + speed[:-2])[within]
+        figures["torque_rate_nm_s"] = change / trial.dt
+        figures["joint_jerk_rad_s3"] = second.square().mean().sqrt().item() / trial.dt**2
+    return figures
 
 
 class _TrialRecorder:
@@ -46,10 +81,14 @@ class _TrialRecorder:
 
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""
-        for name, value in moment.step.seen.items():
+        state, step = self.env.state, moment.step
+        own = {"first": moment.first, "joint_vel": state.joint_vel_end}
+        own["torque"] = self.env.robots.torque.nan_to_num(0.0)
+        own["base"] = base_of(state.root_rot, state.root_pos, state.root_vel)
+        for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
-        self.errors.append(moment.step.error.nan_to_num(0.0))
-        self.fell.append(moment.step.terminated)
+        self.errors.append(step.error.nan_to_num(0.0))
+        self.fell.append(step.terminated)
         self.qpos.append(self.env.robots.qpos[0].clone())
 
     def trial(self) -> Trial:
@@ -57,3 +96,13 @@ class _TrialRecorder:
         seen = {name: torch.stack(rows).cpu() for name, rows in self.seen.items()}
         errors, fell = torch.stack(self.errors).cpu(), torch.stack(self.fell).cpu()
         return Trial(seen, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)
+
+
+def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
+    """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s] of bases, (..., 4).
+
+    rotation (..., 3, 3) to the world, position (..., 3) in the world, velocity (..., 3) in the root frame.
+    """
+    up, moving = rotation[..., 2, :], geometry.to_world(rotation, velocity)
+    roll, pitch = torch.atan2(up[..., 1], up[..., 2]), -torch.asin(up[..., 0].clamp(-1.0, 1.0))
+    return torch.stack((roll, pitch, position[..., 2], torch.linalg.vector_norm(moving[..., :2], dim=-1)), -1)

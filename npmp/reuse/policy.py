@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from mocap_data.outside import regular_file
-from npmp import artifact
+from npmp import artifact, modules
 from npmp.envs.features import Normalizer
 from npmp.envs.task import Task
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
@@ -228,6 +228,36 @@ class HighLevelPolicy(nn.Module):
                 f"the policy commands another skill module than '{folder}'"
                 f" (sha256 {expected[:12] or 'unknown'}..., found {found[:12]}...)"
             )
+
+    def check_task(self, task: Task | type[Task]) -> None:
+        """Refuse a task that does not say to this policy what it was trained to be told.
+
+        Raises:
+          InputError: naming both tasks.
+        """
+        own, known = self.contract, (task.name, *task.policies_of)
+        if own.task not in known or own.command != list(task.inputs):
+            raise InputError(
+                f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
+            )
+
+
+def find_module(policy: str | Path, sha256: str) -> Path:
+    """The folder of the module with these weights: a shipped one, or one beside a policy's folder.
+
+    Raises:
+      InputError: where there is none.
+    """
+    folder = Path(policy)
+    beside = (folder, folder / "module", *sorted(path for path in folder.resolve().parent.glob("*") if path.is_dir()))
+    for place in (*(modules.find(name) for name in modules.names()), *beside):
+        if (place / "module.safetensors").is_file() and module_sha256(place) == sha256:
+            return place
+    shipped = ", ".join(modules.names()) or "none"
+    raise InputError(
+        f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those shipped ({shipped})"
+        f" and not beside '{policy}'; name it by module="
+    )
 
 
 def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:

@@ -48,6 +48,7 @@ class BatchSim:
         self._initial = self._state[:1].clone()
         # (n, nsensordata) live, read only
         self.sensordata = self.batch.bind("sensordata") if model.nsensordata else np.zeros((num_envs, 0))
+        self._drive_forces = self.batch.bind("qfrc_actuator")  # (n, nv) live, read only; from the next step on
         self._warnings = self.batch.warning  # (n, kinds, 2): last info and count, live
         self._course = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
         # share of the way to the new controls at each physics step of a first-order hold
@@ -106,6 +107,10 @@ class BatchSim:
     def sensor(self, name: str) -> Tensor:
         """As `Simulator.sensor`."""
         return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])
+
+    def drive_forces(self) -> Tensor:
+        """As `Simulator.drive_forces`."""
+        return torch.tensor(self._drive_forces)
 
     def snapshot(self) -> Tensor:
         """As `Simulator.snapshot`, (n, size) float64: `restore` goes on from it to the bit."""

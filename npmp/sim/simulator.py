@@ -76,6 +76,9 @@ class Simulator(Protocol):
           KeyError: for a sensor that the model has not.
         """
 
+    def drive_forces(self) -> Tensor:
+        """A copy of the generalized forces of the drives [N, Nm], (n, nv), as of the last physics step."""
+
     def snapshot(self) -> Tensor:
         """A copy of the whole integration state of every simulation, (n, size); of what `expand` gave nothing."""
 

@@ -115,6 +115,10 @@ class StagedBatchSim:
         columns, start = sensor_columns(self.model, name), self.model.nq + self.model.nv
         return self._mirror[:, start + columns.start : start + columns.stop].clone()
 
+    def drive_forces(self) -> Tensor:
+        """As `Simulator.drive_forces`."""
+        return self.host.drive_forces().to(self.device)
+
     def snapshot(self) -> Tensor:
         """As `Simulator.snapshot`, of the host."""
         for body, wrench in self._wrenches.items():  # written since the last step

@@ -205,6 +205,10 @@ class WarpSim:
         """As `Simulator.sensor`."""
         return self._sensordata[:, sensor_columns(self.model, name)].clone()
 
+    def drive_forces(self) -> Tensor:
+        """As `Simulator.drive_forces`."""
+        return wp.to_torch(self._data.qfrc_actuator).clone()
+
     def snapshot(self) -> Tensor:
         """As `Simulator.snapshot`, (n, size) float32."""
         return torch.cat(self._state, -1)

@@ -30,6 +30,8 @@ COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
+SETTLING_S = 0.5  # what a robot is given to follow a change of its command, where figures leave that out
+
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
 
 
@@ -149,6 +151,15 @@ def command_schedule(config: WalkConfig, num_envs: int, steps: int, dt: float, g
             command = draw_command(command, config, generator)
         rows.append(command)
     return torch.stack(rows)
+
+
+def settled(command: Tensor, steps: int) -> Tensor:
+    """Where so many control steps have gone since the start and since the last change of a command (T, n, 3). ->
+    (T, n)."""
+    changed = torch.ones(command.shape[:2], dtype=torch.bool)
+    changed[1:] = (command[1:] != command[:-1]).any(-1)
+    time = torch.arange(len(command)).unsqueeze(-1)
+    return time - torch.where(changed, time, 0).cummax(0).values >= steps
 
 
 def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, window_s: float = 0.5) -> CommandRange:
@@ -324,20 +335,28 @@ class Walk(DifferentiableTask):
         self._script = None
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """`velocity_error` (mean |v - v_cmd| of unfiltered velocities), its mean absolute part per component, and
-        `velocity_error_1s`, of velocities averaged over a second: what is left when a stride's sway is taken out.
+        """`velocity_error` (mean |v - v_cmd| of unfiltered velocities) and its mean absolute part per component,
+        `error_forward_mps` and so on; all of them also
+
+        - `_1s`: of velocities and commands averaged over a second: what is left when a stride's sway is taken out;
+        - `_settled`: without the first half second after the start and after each change of the command. Of `_1s`
+          those seconds count that have none of it.
+
+        Figures of which a short trial has nothing are left out.
         """
-        difference = trial.seen["achieved"] - trial.seen["command"]
-        steps = len(difference)
-        window = max(1, min(steps, round(1.0 / trial.dt)))
-        smooth = difference.unfold(0, window, window).mean(-1)
-        parts = zip(COMMAND_NAMES, difference.abs().mean((0, 1)), strict=True)
-        return {
-            **super().figures(trial),
-            "velocity_error": torch.linalg.vector_norm(difference, dim=-1).mean().item(),
-            "velocity_error_1s": torch.linalg.vector_norm(smooth, dim=-1).mean().item(),
-            **{f"error_{name}": part.item() for name, part in parts},
-        }
+        command = trial.seen["command"]
+        difference = trial.seen["achieved"] - command
+        window = max(1, min(len(difference), round(1.0 / trial.dt)))
+        kept = settled(command, max(1, round(SETTLING_S / trial.dt)))
+        smooth, whole = difference.unfold(0, window, window).mean(-1), kept.unfold(0, window, window).all(-1)
+        chosen = {"": difference, "_1s": smooth, "_settled": difference[kept], "_1s_settled": smooth[whole]}
+        figures = super().figures(trial)
+        for suffix, errors in chosen.items():
+            if errors.numel():
+                figures[f"velocity_error{suffix}"] = torch.linalg.vector_norm(errors, dim=-1).mean().item()
+                parts = zip(COMMAND_NAMES, errors.flatten(0, -2).abs().mean(0), strict=True)
+                figures |= {f"error_{name}{suffix}": part.item() for name, part in parts}
+        return figures
 
     def traces(self, trial: Trial) -> Traces:
         """As `Task.traces`: commands and velocities."""

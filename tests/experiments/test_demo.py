@@ -58,7 +58,7 @@ def test_summary_and_report(done: Path) -> None:
     assert f"{motion.name}: anymal_b_dog, zero-shot" in report
     assert (done / "shipped" / "anymal_b_dog" / "evaluation.json").is_file()
     assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {entry.name for entry in done.iterdir()}
-    assert "policy" in json.loads((done / "evaluation.json").read_text())["walking"]
+    assert "velocity_error" in json.loads((done / "evaluation.json").read_text())["walking"]
     for name in ("imitate", "reuse"):
         assert yaml.safe_load((done / name / "config.yaml").read_text())["verb"] == name
 

@@ -18,7 +18,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
-    return robots_config_of(common.compose(verb, [*needed, *arguments]).randomization, "zero_order")
+    return robots_config_of(common.compose(verb, [*needed, *arguments]).randomization, RobotBatchConfig())
 
 
 def test_published_has_the_papers_values() -> None:
@@ -45,7 +45,7 @@ def test_published_has_the_papers_values() -> None:
         "lstm_width": 256,
     }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
-    assert robots_config_of(OmegaConf.create(config["randomization"]), "zero_order") == drawn(
+    assert robots_config_of(OmegaConf.create(config["randomization"]), RobotBatchConfig(hold="zero_order", accelerometer="imu")) == drawn(
         "imitate", "randomization=paper", "robot=anymal_b"
     )
 

@@ -1,0 +1,30 @@
+"""`npmp policies list | show NAME`: shipped high-level policies and their cards."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from experiments.common import Run, one_of, verb
+from experiments.modules import show_card, show_table
+from npmp import policies
+from npmp.reuse import HighLevelPolicy
+
+
+def row(name: str) -> tuple[str, ...]:
+    """A policy's line of the table."""
+    contract = HighLevelPolicy.load(policies.find(name)).contract
+    ranges = ", ".join(f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range))
+    return name, contract.robot, contract.task, str(contract.training.get("module", "")), ranges
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Do what `action` says."""
+    one_of(config, "action", "list", "show")
+    if config.action == "list":
+        show_table(("policy", "robot", "task", "module", "commands"), [row(name) for name in policies.names()])
+        print("npmp evaluate policy=NAME task=TASK judges one; npmp policies show NAME prints its card.")
+        return 0
+    return show_card(config, run, policies.SHELF)
+
+
+main = verb("policies", run, out="optional_folder", positional=("action", "target"), devices=("cpu",))

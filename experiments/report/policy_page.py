@@ -1,0 +1,174 @@
+"""The page of `npmp evaluate policy=`: how well a policy does its task, for one who knows robots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.report import figures
+from experiments.report.figures import Line
+from experiments.report.page import provenance_section, replay_section
+from experiments.report.parts import (
+    FOOT_CSS,
+    Bar,
+    Bars,
+    Chart,
+    Charts,
+    Scrubber,
+    Section,
+    Table,
+    Words,
+    assemble,
+    foot_label,
+    number,
+)
+from experiments.report.replay import ReplayClip
+from npmp.envs import Task, Trial
+
+GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
+DEG = 180.0 / np.pi
+COMPONENTS = (
+    ("forward_mps", "Forward velocity", "m/s"), ("lateral_mps", "Lateral velocity", "m/s"),
+    ("yaw_rate_rps", "Yaw rate", "rad/s"),
+)  # fmt: skip
+
+
+def judged(
+    out: Path,
+    task: Task,
+    found: Mapping[str, Any],
+    trial: Trial,
+    feet: np.ndarray,
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Write the page; gives back its path.
+
+    found: the content of evaluation.json. feet: (T + 1, F) height of robot 0's soles in the trial [m].
+    """
+    asked: dict[str, Any] = {
+        name: trial.seen[name][:, 0].numpy() for name in ("command", "achieved") if name in trial.seen
+    }
+    clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, **asked)
+    replay, packed = replay_section(task.robot, [clip])
+    sections = [
+        Section("task", "The trial", [_words(found), *_tables(found), *_over_time(asked, trial), *_map(task, trial)]),
+        replay,
+        _gait(task, trial, feet),
+        _speeds(found.get("speeds", ())),
+        _pushes(found.get("pushes", ())),
+        provenance_section(provenance, Scrubber(out.parent)),
+    ]
+    caption = f"{found['robots']} robots, {number(found['seconds'])} s"
+    cards = [(name.replace("_", " "), number(found[name]), caption) for name in task.judged if name in found]
+    return assemble(out, title=f"{found['policy']}: {task.name}", cards=cards, sections=sections, replay=packed)
+
+
+def _words(found: Mapping[str, Any]) -> Words:
+    return Words(
+        f"{found['robots']} robots for {number(found['seconds'])} s, randomization {found['randomization']}. Who falls "
+        "is put back at a start and goes on; every step counts. Settled: without the first half second after each "
+        "change of the command. The curves are robot 0's."
+    )
+
+
+def _tables(found: Mapping[str, Any]) -> list[Table]:
+    """Errors of velocity, a column per way to take them; then whatever else is a number."""
+    ways = {"": "at each step", "_1s": "over a second", "_settled": "settled", "_1s_settled": "settled, over a second"}
+    errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
+    rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
+    told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
+    plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
+    others = [(key, number(value)) for key, value in plain if key not in told]
+    tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
+    return [*tables, Table(("figure", "value"), others)]
+
+
+def _over_time(asked: Mapping[str, np.ndarray], trial: Trial) -> list[Chart]:
+    if len(asked) < 2:
+        return []
+    time = (np.arange(len(trial.fell)) + 1) * trial.dt
+    lines = [("commanded", asked["command"], "ref"), ("achieved", asked["achieved"], "robot")]
+    return [
+        figures.line_chart(
+            [Line(name, time, values[:, k], css) for name, values, css in lines],
+            title=title, unit=unit, width=940, height=165, clip=0,
+        )
+        for k, (_, title, unit) in enumerate(COMPONENTS)
+    ]  # fmt: skip
+
+
+def _map(task: Task, trial: Trial) -> list[Chart]:
+    """The path from above, and how far from it robots are."""
+    if "place" not in trial.seen or not hasattr(task, "course"):
+        return []
+    path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy()
+    time, error = (np.arange(len(trial.fell)) + 1) * trial.dt, trial.error.numpy()
+    lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
+    errors = [Line("mean of all", time, error.mean(-1), "other"), Line("robot 0", time, error[:, 0])]
+    return [
+        figures.line_chart(lines, title="From above", unit="(m)", x_label="x (m)", width=940, height=420, square=True),
+        figures.line_chart(errors, title="Distance to the path", unit="(m)", width=940, clip=0),
+    ]
+
+
+def _gait(task: Task, trial: Trial, feet: np.ndarray) -> Section:
+    """Which feet stand when, and how the base leans."""
+    start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0))
+    shown = slice(start, start + round((GAIT_S[1] - GAIT_S[0]) / trial.dt))
+    time = (np.arange(len(trial.fell))[shown] + 1) * trial.dt
+    stands = np.apply_along_axis(figures.stance, 0, feet[1:])[shown]
+    names = task.robot.foot_bodies
+    chart = figures.footfall_chart(
+        time, None, stands, [foot_label(names, i) for i in range(len(names))],
+        [FOOT_CSS[i % 4] for i in range(len(names))], title="Gait diagram", clip=0,
+    )  # fmt: skip
+    base = trial.seen["base"][shown, 0].numpy()
+    charts = [
+        figures.line_chart([Line(title, time, scale * base[:, k])], title=title, unit=unit, clip=0)
+        for k, title, unit, scale in (
+            (0, "Roll", "(deg)", DEG),
+            (1, "Pitch", "(deg)", DEG),
+            (2, "Height", "(cm)", 100),
+        )
+    ]
+    words = "A foot stands while it is within 2 cm of its lowest height: flat ground."
+    return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
+
+
+def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    """Commanded against achieved velocity with success; roll, pitch and height against speed."""
+    if not rows:
+        return None
+    parts: list[Any] = [Words("Robots that each keep one command, after a second of another; success: no fall.")]
+    for key, title, unit in COMPONENTS:
+        mine = [row for row in rows if row["component"] == key]
+        x = [row["command"] for row in mine]
+
+        def of(name: str, scale: float = 1.0, mine: Sequence[Mapping[str, Any]] = mine) -> list[float]:
+            return [scale * row.get(name, np.nan) for row in mine]
+
+        common: dict[str, Any] = {"x_label": f"commanded ({unit})"}
+        lines = [Line("commanded", x, x, "ref"), Line("achieved", x, of("achieved"))]
+        lean = [
+            Line("roll, RMS", x, of("roll_rms_rad", DEG)),
+            Line("pitch, mean", x, of("pitch_rad", DEG), "other"),
+        ]
+        charts = [
+            figures.line_chart(lines, title=title, unit=f"({unit})", **common),
+            figures.line_chart([Line("success", x, of("success"))], title="Success", y_range=(0.0, 1.05), **common),
+            figures.line_chart(lean, title="Base roll and pitch", unit="(deg)", **common),
+            figures.line_chart([Line("height", x, of("height_m", 100))], title="Base height", unit="(cm)", **common),
+        ]
+        parts.append(Charts(charts))
+    return Section("speeds", "Over the range of commands", parts)
+
+
+def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    if not rows:
+        return None
+    bars = [Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %") for row in rows]
+    unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
+    return Section("pushes", "Recovery from pushes", [Bars("By size of push", bars, full=1.0, unit=unit)])

@@ -1,0 +1,189 @@
+"""Judging a policy: its task over a long trial, and, where it obeys velocities, speed by speed and push by push."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.task import Task, Trial
+from npmp.reuse.actor import PolicyActor
+from npmp.reuse.evaluation import effort, evaluate
+from npmp.rollout import Actor, Decision
+from npmp.sim.randomization import PushConfig
+from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, draw_command
+from npmp.tree import Tree
+
+PUSH_S = 0.2  # a push lasts, as in reuse's randomization
+LEAD_S = 1.0  # under a random command first, so that trials at one speed differ on nominal robots, too
+PUSHED_AT_S = 3.0  # after the start
+
+
+@dataclass(frozen=True)
+class JudgingConfig:
+    """How much a policy is tried. Raises: ValueError for values out of range."""
+
+    robots: int = 64  # in every trial
+    seconds: float | None = None  # of the main trial; None: the task's own
+    speeds: int = 0  # per component of the command, over its range; 0: the main trial only
+    pushes: tuple[float, ...] = ()  # [N], each of 0.2 s from all sides
+    short_s: float = 10.0  # of the trials at speeds and under pushes
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "robots")
+        ranges.above_zero(self, "short_s", *(() if self.seconds is None else ("seconds",)))
+        if self.speeds < 0 or self.speeds == 1 or not all(0.0 < force < math.inf for force in self.pushes):
+            raise ValueError(f"speeds must be 0 or at least 2 and pushes above 0 N; got {self.speeds}, {self.pushes}")
+
+
+class Judged(NamedTuple):
+    """What came of it."""
+
+    figures: dict[str, Any]  # of the task, its effort, and a row per speed and push under `speeds` and `pushes`
+    trial: Trial  # the main one
+    task: Task  # that it was a trial of
+
+
+def judge(
+    actor: PolicyActor,
+    make_task: Callable[[], Task],
+    config: JudgingConfig,
+    robots: RobotBatchConfig | None = None,
+    *,
+    seed: int = 0,
+    **place: Any,
+) -> Judged:
+    """Try a policy at a task.
+
+    Args:
+      make_task: the task; called for each trial.
+      robots: what stands between action and observation; by default ideal robots, driven as the policy's module was.
+      place: sim, device and num_threads, as `TaskEnv` takes them.
+
+    Raises:
+      InputError: for a policy of another task, and for speeds or pushes of a task that takes no velocities.
+    """
+    task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
+    actor.policy.check_task(task)
+    walks = isinstance(task, Walk) and not task.policies_of
+    if (config.speeds or config.pushes) and not walks:
+        raise InputError(f"trials at speeds and under pushes are for task=walk, not for {task.name}")
+    env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
+    trial = evaluate(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
+    figures = task.figures(trial) | effort(trial)
+    if config.speeds:
+        commands = speeds_of(task.config.range, config.speeds)
+        env = TaskEnv(make_task(), len(commands) * config.robots, robots=robots, seed=seed, **place)
+        figures["speeds"] = at_speeds(actor, env, commands, seconds=config.short_s, seed=seed)
+    if config.pushes:
+        calm = replace(robots, pushes=PushConfig())
+        env = TaskEnv(make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place)
+        figures["pushes"] = under_pushes(actor, env, config.pushes, seconds=config.short_s, seed=seed)
+    return Judged(figures, trial, task)
+
+
+# --- speeds ---
+
+
+def speeds_of(command_range: CommandRange, count: int) -> Tensor:
+    """Commands (3 count, 3): each component over its range, the others as near to zero as theirs goes."""
+    bounds = torch.tensor(command_range)
+    rest = torch.zeros(3).clamp(bounds[:, 0], bounds[:, 1])
+    found = rest.repeat(3 * count, 1)
+    for i, (low, high) in enumerate(command_range):
+        found[i * count : (i + 1) * count, i] = torch.linspace(low, high, count)
+    return found
+
+
+def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
+    """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
+    generator = torch.Generator(env.device).manual_seed(seed)
+    others = draw_command(torch.zeros(env.num_envs, 3, device=env.device), env.task.config, generator, change=1.0)
+    return torch.cat((others.expand(max(1, round(LEAD_S / env.dt)), -1, -1), commands.to(others)[None]))
+
+
+def at_speeds(
+    actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
+) -> list[dict[str, Any]]:
+    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others; as many on each.
+
+    Returns: a row per command: the component it varies, what was asked, how many got through without a fall, and, from
+    a second after they were told until the first fall, the mean velocity achieved, of all components, and the base's
+    roll and pitch (RMS and mean) and height.
+    """
+    each = env.num_envs // len(commands)
+    asked = led(env, commands.repeat_interleave(each, 0), seed)
+    trial = evaluate(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
+    up = trial.fell.cumsum(0) == 0  # (T, n)
+    up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
+    rows = []
+    for i, command in enumerate(commands):
+        mine = slice(i * each, (i + 1) * each)
+        kept, k = up[:, mine], i // (len(commands) // 3)
+        row: dict[str, Any] = {"component": COMMAND_NAMES[k], "command": command[k].item()}
+        row["success"] = (~trial.fell[:, mine].any(0)).float().mean().item()
+        if kept.any():
+            achieved, base = (trial.seen[name][:, mine][kept] for name in ("achieved", "base"))
+            row["achieved"] = achieved[:, k].mean().item()
+            row |= dict(zip(COMMAND_NAMES, achieved.mean(0).tolist(), strict=True))
+            row |= {"roll_rms_rad": base[:, 0].square().mean().sqrt().item(), "pitch_rad": base[:, 1].mean().item()}
+            row |= {"height_m": base[:, 2].mean().item(), "height_std_m": base[:, 2].std(correction=0).item()}
+        rows.append(row)
+    return rows
+
+
+# --- pushes ---
+
+
+class Pushed:
+    """An actor whose robots are pushed at a moment, whatever they do."""
+
+    def __init__(self, actor: Actor, force: Tensor, start: int, stop: int):
+        """force (n, 2) [N] on the root bodies, world frame, in the control steps from start to before stop."""
+        self.actor, self.force, self.start, self.stop, self._t = actor, force, start, stop, 0
+
+    def initial_memory(self, n: int) -> Tree:
+        """As `Actor.initial_memory`."""
+        return self.actor.initial_memory(n)
+
+    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        pushed = self.start <= self._t < self.stop
+        root = env.sim.model.body(env.robot.body_names[0]).id
+        env.sim.wrench(root)[:, :2] = self.force.to(env.sim.wrench(root)) * pushed
+        self._t += 1
+        return self.actor.act(env, memory, first)
+
+
+def under_pushes(
+    actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
+) -> list[dict[str, float]]:
+    """Robots that walk straight on at half of their range and are each pushed once, from evenly spread directions.
+
+    env: as many robots for each of the forces [N]. Nobody else may push them.
+
+    Returns: a row per force: the share of those robots, upright when they were pushed, that did not fall until the end.
+    """
+    each, dt = env.num_envs // len(forces), env.dt
+    angle = 2.0 * math.pi * torch.arange(each) / each
+    direction = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+    force = torch.cat([size * direction for size in forces]).to(env.device)
+    middle = torch.tensor(env.task.config.range).mean(-1)
+    command = led(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
+    start = round(PUSHED_AT_S / dt)
+    pushed = Pushed(actor, force, start, start + max(1, round(PUSH_S / dt)))
+    trial = evaluate(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
+    rows = []
+    for i, size in enumerate(forces):
+        fell = trial.fell[:, i * each : (i + 1) * each]
+        there = ~fell[:start].any(0)
+        upright = (there & ~fell.any(0)).sum().item() / max(int(there.sum()), 1)
+        rows.append({"force_n": float(size), "duration_s": PUSH_S, "upright": upright, "robots": int(there.sum())})
+    return rows

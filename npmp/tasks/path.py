@@ -1,0 +1,267 @@
+"""Following a path: a walking policy's commands come from a proportional controller (robot-NPMP, path following).
+
+A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity, corrected by how far
+it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance is taken along the path and across it,
+where the robot is nearest to it, so that a robot that lags does not cut the corners. It is also told to turn to where
+the path leads. Positions are the true ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.readers.waypoints import read_waypoints
+from mocap_data.store import MotionSet
+from npmp import geometry, ranges
+from npmp.envs.task import Judgement, Trial
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.tasks.walk import Walk, WalkConfig
+
+SPACING_M = 0.02  # between the points of a path as it is followed
+BLEND_M = 0.25  # ahead and behind, over which a path's direction is taken: corners become turns
+RUN_OUT_M = 1.0  # straight on, so that nobody has to stop at the very end
+LONGEST_M = 1000.0
+
+
+@dataclass(frozen=True)
+class PathConfig(WalkConfig):
+    """The path task's settings, beside those of walking. Raises: ValueError for values out of range."""
+
+    path: str = "figure_eight"  # a name of `SHAPES`, or a CSV file of x, y in metres
+    speed_mps: float = 0.5  # of the point to be followed, where the path is not too curved for it
+    gain: float = 1.5  # P, 1/s
+    yaw_gain: float = 2.0  # of the turn to where the path leads, 1/s
+    lead_m: float = 0.5  # the point waits where it is farther ahead than this
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.above_zero(self, "speed_mps", "gain", "yaw_gain", "lead_m")
+
+
+# --- paths ---
+
+
+def figure_eight() -> np.ndarray:
+    """Bernoulli's lemniscate of 9 m by 3.2 m, (N, 2): it is curved by 1/(1.5 m) at most, and straight in the middle."""
+    t = np.linspace(math.pi / 2, 5 * math.pi / 2, 801)
+    return 4.5 * np.stack((np.cos(t), np.sin(t) * np.cos(t)), -1) / (1.0 + np.sin(t)[:, None] ** 2)
+
+
+def slalom() -> np.ndarray:
+    """Past six cones 3 m apart, 0.6 m beside each, left and right in turn, (N, 2); curved by 1/(1.5 m) at most."""
+    x = np.linspace(0.0, 6 * 3.0, 901)
+    return np.stack((x, 0.6 * np.sin(math.pi * x / 3.0)), -1)
+
+
+def square() -> np.ndarray:
+    """Once around 4 m by 4 m, from the middle of a side, (6, 2)."""
+    return np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 4.0], [-2.0, 4.0], [-2.0, 0.0], [0.0, 0.0]])
+
+
+SHAPES = {"figure_eight": figure_eight, "slalom": slalom, "square": square}
+
+
+def waypoints_of(name: str) -> np.ndarray:
+    """The points (N, 2) [m] of a shape by its name, or of a CSV file. Raises: InputError for neither."""
+    if name in SHAPES:
+        return SHAPES[name]()
+    if not name.lower().endswith(".csv"):
+        raise unknown("path", name, (*SHAPES, "a file that ends in .csv"))
+    return read_waypoints(File(name).expanduser(), longest_m=LONGEST_M)
+
+
+class Course(NamedTuple):
+    """A path as it is followed: S points `SPACING_M` apart, from the origin along x at first."""
+
+    point: Tensor  # (S, 2) [m]
+    heading: Tensor  # (S,) [rad], without jumps
+    curvature: Tensor  # (S,) [1/m]
+    length: float  # [m], without the run-out
+
+
+def course_of(waypoints: np.ndarray) -> Course:
+    """The course over waypoints (N, 2) [m] that do not all coincide."""
+    step = np.linalg.norm(np.diff(waypoints, axis=0), axis=-1)
+    kept = np.concatenate(([True], step > 1e-9))
+    points, along = waypoints[kept], np.concatenate(([0.0], np.cumsum(step[step > 1e-9])))
+    at = np.arange(0.0, along[-1], SPACING_M)
+    line = np.stack([np.interp(at, along, points[:, k]) for k in (0, 1)], -1)
+    blend = round(BLEND_M / SPACING_M)
+    ends = [np.arange(1, round(RUN_OUT_M / SPACING_M) + 1)[:, None] * SPACING_M * unit for unit in _ends(points)]
+    line = np.concatenate((points[0] - ends[0][:blend][::-1], line, points[-1] + ends[1]))
+    chord = line[2 * blend :] - line[: -2 * blend]
+    heading = np.unwrap(np.arctan2(chord[:, 1], chord[:, 0]))
+    line = line[blend : len(line) - blend] - points[0]
+    curvature = np.gradient(heading, SPACING_M)
+    cos, sin = math.cos(heading[0]), math.sin(heading[0])
+    line = line @ np.array([[cos, -sin], [sin, cos]])
+    parts = (line, heading - heading[0], curvature)
+    point, heading, curvature = (torch.tensor(part, dtype=torch.float32) for part in parts)
+    return Course(point, heading, curvature, float(along[-1]))
+
+
+def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors (2,) along which a path begins and ends."""
+    first, last = points[1] - points[0], points[-1] - points[-2]
+    return first / np.linalg.norm(first), last / np.linalg.norm(last)
+
+
+def nearest(course: Course, place: Tensor, near: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+    """The point of the path nearest to places (n, 2), of those around points `near` (n,): its index, its distance (n,).
+
+    reach: how many points ahead and behind are looked at, so that nobody changes over where a path crosses itself.
+    """
+    window = near.unsqueeze(-1) + torch.arange(-reach, reach + 1, device=near.device)
+    window = window.clamp(0, len(course.point) - 1)
+    distance = torch.linalg.vector_norm(course.point[window] - place.unsqueeze(1), dim=-1)
+    best = distance.argmin(-1, keepdim=True)
+    return window.gather(1, best).squeeze(-1), distance.gather(1, best).squeeze(-1)
+
+
+def command_on(
+    course: Course, place: Tensor, yaw: Tensor, near: Tensor, ahead: Tensor, config: PathConfig, turning: float
+) -> Tensor:
+    """Velocities (n, 3) to ask for, in the heading frame, before they are clipped to what the policy knows.
+
+    Args:
+      place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course nearest to them.
+      ahead: (n,) [m] how far p_bar is ahead of those, along the path.
+      turning: the fastest yaw rate [rad/s], by which p_bar slows down in curves.
+    """
+    heading, speed = course.heading[near], speed_on(course, near, config, turning)
+    cos, sin = torch.cos(heading), torch.sin(heading)
+    off = config.gain * (course.point[near] - place)
+    along = speed + config.gain * ahead
+    x, y = along * cos + off[:, 0], along * sin + off[:, 1]
+    cos, sin, turn = torch.cos(yaw), torch.sin(yaw), heading - yaw
+    turn = torch.atan2(torch.sin(turn), torch.cos(turn))
+    yaw_rate = speed * course.curvature[near] + config.yaw_gain * turn
+    return torch.stack((cos * x + sin * y, cos * y - sin * x, yaw_rate), -1)
+
+
+def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) -> Tensor:
+    """Speeds [m/s] of p_bar at points (n,) of the course: no more than the curve allows at a yaw rate."""
+    allowed = 0.8 * turning / course.curvature[index].abs().clamp(min=1e-6)  # some is left for corrections
+    return allowed.clamp(min=0.05, max=config.speed_mps)
+
+
+# --- the task ---
+
+
+class Path(Walk):
+    """Robots that each walk the path from where they stand, along x of their own heading at first; then again.
+
+    An episode fails as in walking, and is over at the path's end.
+    """
+
+    name, config_type, policies_of = "path", PathConfig, ("walk",)
+    error_name = main_figure = "path_error_mean_m"
+    judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
+    config: PathConfig
+
+    def __init__(self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None):
+        """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask for."""
+        super().__init__(robot, config or PathConfig(), motions)
+        c, (_, fastest), (left, right) = self.config, self._bounds[0], self._bounds[2]
+        if c.speed_mps > fastest:
+            raise InputError(f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)")
+        if not (turning := min(-left, right)) > 0.0:
+            raise InputError(f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s")
+        self.course, self._turning = course_of(waypoints_of(c.path)), turning
+        every = torch.arange(round(self.course.length / SPACING_M) + 1)
+        needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
+        self.trial_s = 5.0 + 1.25 * needed
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Task.bind`."""
+        device, n = env.device, env.num_envs
+        self.course = self.course._replace(**{k: getattr(self.course, k).to(device) for k in Course._fields[:3]})
+        self._limits = torch.tensor(self._bounds, device=device)
+        self.origin = torch.zeros(n, 3, device=device)  # of the course: x, y [m], yaw [rad], world frame
+        self.near = torch.zeros(n, dtype=torch.long, device=device)
+        self.target = torch.zeros(n, device=device)  # how far p_bar is along the path [m]
+        super().bind(env)
+
+    def place(self) -> tuple[Tensor, Tensor]:
+        """Where robots are in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
+        state, yaw = self.env.state, self.origin[:, 2]
+        moved = state.root_pos[:, :2] - self.origin[:, :2]
+        turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
+        return turned, geometry.yaw_of(state.root_rot) - yaw
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """The course is laid from where they stand."""
+        super().begin(ids, generator)
+        state = self.env.state
+        stand = torch.cat((state.root_pos[:, :2], geometry.yaw_of(state.root_rot).unsqueeze(-1)), -1)
+        self.origin = self.origin.index_copy(0, ids, stand[ids])
+        self.near, self.target = self.near.index_fill(0, ids, 0), self.target.index_fill(0, ids, 0.0)
+        self.command = self.command.index_copy(0, ids, self._asked()[ids])
+
+    def _asked(self) -> Tensor:
+        """The commands that the policy is given now, (n, 3)."""
+        ahead = self.target - SPACING_M * self.near
+        found = command_on(self.course, *self.place(), self.near, ahead, self.config, self._turning)
+        return torch.minimum(torch.maximum(found, self._limits[:, 0]), self._limits[:, 1])
+
+    def judge(self) -> Judgement:
+        """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2) in the course's
+        frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
+        judgement, (place, _) = super().judge(), self.place()
+        near, error = nearest(self.course, place, self.near, round(self.config.lead_m / SPACING_M))
+        done = (near * SPACING_M >= self.course.length) & ~judgement.failed
+        seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
+        return judgement._replace(ended=done, error=error, seen={**judgement.seen, **seen})
+
+    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+        """p_bar moves on, and waits where it is too far ahead."""
+        before = self.env.state.root_pos[:, :2]
+        super().advance(judgement, generator)
+        carried = self.env.state.root_pos[:, :2] - before  # on ground that repeats itself, back by a period
+        self.origin = torch.cat((self.origin[:, :2] + carried, self.origin[:, 2:]), -1)
+        c, (place, _) = self.config, self.place()
+        self.near, _ = nearest(self.course, place, self.near, round(c.lead_m / SPACING_M))
+        at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
+        moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
+        end = SPACING_M * (len(self.course.point) - 1)
+        self.target = torch.minimum(moved, SPACING_M * self.near + c.lead_m).clamp(max=end)
+        self.command = self._asked()
+
+    # --- trials ---
+
+    def figures(self, trial: Trial) -> dict[str, Any]:
+        """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the share of robots that
+        came to the end without a fall before; `path_lag_m` behind p_bar; beside those of walking."""
+        never = len(trial.fell)
+        first = [
+            torch.where(rows.any(0), rows.float().argmax(0), never) for rows in (trial.seen["finished"], trial.fell)
+        ]
+        return {
+            **super().figures(trial),
+            "path_error_max_m": trial.error.max().item(),
+            "finished": (first[0] < first[1]).float().mean().item(),
+            "path_lag_m": trial.seen["lag"].mean().item(),
+            "path_length_m": self.course.length,
+        }
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As `Task.state_dict`."""
+        return {**super().state_dict(), "origin": self.origin, "near": self.near, "target": self.target}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """As `Task.load_state_dict`."""
+        super().load_state_dict(state)
+        self.origin, self.near, self.target = (
+            state[name].to(self.env.device, copy=True) for name in ("origin", "near", "target")
+        )

@@ -1,0 +1,144 @@
+"""`npmp evaluate policy=` and `npmp policies` on an untrained policy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments import cli
+from experiments.common import compose
+from npmp import policies, robots
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.shelf import Shelf
+from npmp.skill import SkillModule
+from npmp.tasks.walk import Walk, WalkConfig
+
+TINY = ["debug=tiny", "threads=1"]
+
+
+@pytest.fixture(scope="module")
+def policy(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy's folder beside its module's."""
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("shipped")
+    shutil.copytree(trained / "module", place / "module")
+    walk = Walk(robots.load("anymal_b"), WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
+    skill, net = SkillModule.load(trained / "module"), HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
+    made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
+    made.save(place / "anymal_b_walk", training={"module": "tiny"})
+    (place / "anymal_b_walk" / "README.md").write_text("# anymal_b_walk\n")
+    return place / "anymal_b_walk"
+
+
+def judged(policy: Path, out: Path, *more: str) -> dict[str, object]:
+    assert cli.main(["evaluate", f"policy={policy}", f"out={out}", *TINY, *more]) == 0
+    found = json.loads((out / "evaluation.json").read_text())
+    assert {entry.name for entry in out.iterdir()} == {"config.yaml", "evaluation.json", "report.html"}
+    assert isinstance(found, dict)
+    return found
+
+
+def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("task=walk", "evaluation.speeds=2", "evaluation.pushes=[20,40]", "evaluation.short_s=0.3")
+    found = judged(policy, tmp_path / "walk", *more)
+    assert "walk: velocity_error" in capsys.readouterr().out
+    assert (found["policy"], found["module"], found["robot"], found["task"]) == (
+        "anymal_b_walk", "module", "anymal_b", "walk",
+    )  # fmt: skip
+    parts = [f"error_{name}{end}" for name in ("forward_mps", "lateral_mps", "yaw_rate_rps") for end in ("", "_1s")]
+    for key in (*parts, "falls_per_minute", "survived", "velocity_error", "error_forward_mps_settled", "torque_rms_nm"):
+        assert isinstance(found[key], float), key
+    assert [row["force_n"] for row in found["pushes"]] == [20, 40] and len(found["speeds"]) == 6  # type: ignore
+    page = (tmp_path / "walk" / "report.html").read_text()
+    for words in ("Gait diagram", "Over the range of commands", "Recovery from pushes", "commanded", "Roll"):
+        assert words in page
+
+
+def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
+    (tmp_path / "my way.csv").write_text("x,y\n0,0\n1,0\n2,1\n")
+    found = judged(policy, tmp_path / "path", "task=path", f"task.path={tmp_path / 'my way.csv'}", "task.speed_mps=0.4")
+    assert found["path_length_m"] == pytest.approx(1.0 + 2.0**0.5) and found["finished"] == 0.0
+    assert isinstance(found["path_error_mean_m"], float) and isinstance(found["path_error_max_m"], float)
+    assert found["settings"]["command_range"] == [[0.0, 0.8], [-0.2, 0.2], [-0.5, 0.5]]  # type: ignore[index]
+    assert "From above" in (tmp_path / "path" / "report.html").read_text()
+
+
+def test_a_policy_is_judged_under_reuse_s_randomization(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = judged(policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1")
+    assert found["randomization"] == "paper"
+    config = (tmp_path / "paper" / "config.yaml").read_text()
+    assert "force: 150.0" in config
+    assert compose("evaluate", ["randomization=paper"]).randomization.pushes.force == 50.0
+    arguments = [f"policy={policy}", "task=walk", "randomization=paper", "randomization.pushes.force=7", "--cfg", "job"]
+    assert cli.main(["evaluate", *arguments]) == 0
+    assert "force: 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "imitation"}, "the policy was trained for task 'walk'; task=imitation takes one for imitation"),
+        ({"task": "swim"}, "no task 'swim'"),
+        ({"module": "anymal_b_dog"}, "the policy commands another skill module than"),
+        ({"robot": "op3"}, "anymal_b"),
+        ({"task": "path", "task.path": "square dance"}, "no path 'square dance'; there are: figure_eight"),
+        ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
+        ({"task.speed_mps": "1"}, "evaluate has no key 'task.speed_mps'"),
+        ({"task.command_range": "[[0,1],[0]]"}, "command_range"),
+        ({"evaluation.robots": "0"}, "evaluation"),
+        ({"evaluation.robots": "100000000000"}, "GiB of memory"),
+        ({"evaluation.seconds": "-1"}, "seconds"),
+        ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
+        ({"task": "path", "evaluation.speeds": "3"}, "trials at speeds and under pushes are for task=walk"),
+    ],
+)
+def test_mistakes_are_a_line(
+    change: dict[str, str], message: str, policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"policy": str(policy), "task": "walk", "out": str(tmp_path / "out"), **change}
+    assert cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY]) == 2
+    [line] = capfd.readouterr().err.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_module_that_is_nowhere_must_be_named(
+    policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(policy, tmp_path / "alone")
+    arguments = [f"policy={tmp_path / 'alone'}", "task=walk", f"out={tmp_path / 'out'}", *TINY]
+    assert cli.main(["evaluate", *arguments]) == 2
+    assert "is none of those shipped (anymal_b_dog, op3_cmu) and not beside" in capfd.readouterr().err
+    assert cli.main(["evaluate", *arguments, f"module={policy.parent / 'module'}"]) == 0
+
+
+def test_policies_are_listed_and_shown(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    empty, full = (Shelf(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent))
+    for shelf in (empty, full):
+        for name in ("names", "find", "card"):
+            monkeypatch.setattr(policies, name, getattr(shelf, name))
+        monkeypatch.setattr(policies, "SHELF", shelf)
+        assert cli.main(["policies"]) == 0
+        shown = capsys.readouterr().out
+        assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (shelf is full)
+    assert cli.main(["policies", "show", "anymal_b_walk"]) == 0
+    assert capsys.readouterr().out == "# anymal_b_walk\n\n"
+    for words, message in ((["show"], "npmp policies show needs a policy: anymal_b_walk"),
+                           (["show", "cat"], "no shipped policy 'cat'; there are: anymal_b_walk"),
+                           (["dance"], "no action 'dance'; there are: list, show")):  # fmt: skip
+        assert cli.main(["policies", *words]) == 2
+        assert message in capsys.readouterr().err
+    out = tmp_path / "out"
+    assert (
+        cli.main(["evaluate", "policy=anymal_b_walk", "task=walk", f"out={out}", *TINY, "evaluation.seconds=0.1"]) == 0
+    )
+    assert json.loads((out / "evaluation.json").read_text())["policy"] == "anymal_b_walk"

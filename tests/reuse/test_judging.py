@@ -1,0 +1,188 @@
+"""Judging a policy: what its figures mean, who is pushed when, which policy may do which task."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp import geometry, modules
+from npmp.actors import PriorActor
+from npmp.envs import Trial
+from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge, module_sha256
+from npmp.reuse.evaluation import base_of, effort, evaluate
+from npmp.reuse.judging import Pushed, at_speeds, led, speeds_of, under_pushes
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks import Imitation
+from npmp.tasks.path import Path as PathTask
+from npmp.tasks.path import PathConfig
+from npmp.tasks.walk import Walk, WalkConfig, settled
+from tests.environments import walk_env
+
+
+def test_roll_pitch_height_and_speed_by_hand() -> None:
+    """Turned left by 1, then nose down by 0.2, then rolled by 0.1 rad; moving at (0.3, 0.4, -0.7) in the world."""
+    turns = [torch.tensor(turn) for turn in ([0.0, 0.0, 1.0], [0.0, 0.2, 0.0], [0.1, 0.0, 0.0])]
+    rotation = torch.linalg.multi_dot([geometry.exp_so3(turn) for turn in turns])
+    velocity = geometry.to_local(rotation, torch.tensor([0.3, 0.4, -0.7]))
+    found = base_of(rotation, torch.tensor([9.0, 9.0, 0.5]), velocity)
+    torch.testing.assert_close(found, torch.tensor([0.1, 0.2, 0.5, 0.5]))
+
+
+def test_effort_by_hand() -> None:
+    """One robot, two joints, a fall after the third step: only differences within an episode count."""
+    torque = torch.tensor([[2.0, 0.0], [4.0, 0.0], [6.0, 0.0], [9.0, 0.0], [9.0, 0.0]]).unsqueeze(1)
+    speed = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]).unsqueeze(1)
+    base = torch.zeros(5, 1, 4)
+    base[..., 3] = 0.5
+    first = torch.tensor([True, False, False, True, False]).unsqueeze(1)
+    seen = {"torque": torque, "joint_vel": speed, "base": base, "first": first}
+    figures = effort(Trial(seen, torch.zeros(5, 1), first, torch.zeros(6, 9), 0.02))
+    power = (2.0 + 4.0 + 0.0 + 9.0 + 9.0) / 5  # what is braked does not count
+    assert figures["mechanical_power_w"] == pytest.approx(power)
+    assert figures["energy_j_per_m"] == pytest.approx(power / 0.5)
+    assert figures["torque_rms_nm"] == pytest.approx(math.sqrt((4 + 16 + 36 + 81 + 81) / 10))
+    assert figures["torque_rate_nm_s"] == pytest.approx((2.0 + 0.0) / 2 / 0.02)  # of the third step alone
+    assert figures["joint_jerk_rad_s3"] == pytest.approx(math.sqrt((2.0**2 + 0.0) / 2) / 0.02**2)
+
+
+def test_torque_is_that_of_the_drives(robot: Robot) -> None:
+    """A robot held at home by its PD drives: torque = P (setpoint - q) - D qd, to what a physics step changes."""
+    env = walk_env(robot, 2)
+    for _ in range(60):
+        env.step(torch.full((2, env.num_actions), 0.02))
+    stiffness = torch.tensor(env.sim.model.actuator_gainprm[:, 0])
+    expected = stiffness * (env.state.setpoint - env.state.joint_pos)
+    assert expected.abs().max() > 5.0
+    torch.testing.assert_close(env.robots.torque, expected.float(), atol=0.2, rtol=0.02)
+
+
+def test_settled_by_hand() -> None:
+    command = torch.zeros(8, 2, 3)
+    command[4:, 1, 2] = 1.0
+    assert settled(command, 3)[:, 0].tolist() == [False] * 3 + [True] * 5
+    assert settled(command, 3)[:, 1].tolist() == [False] * 3 + [True] + [False] * 3 + [True]
+
+
+def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
+    """Off by 1 m/s for half a second after each of two changes in six seconds, exact otherwise."""
+    command = torch.zeros(300, 1, 3)
+    command[150:, :, 0] = 1.0
+    achieved = command.clone()
+    achieved[:25, :, 0], achieved[150:175, :, 0] = 1.0, 0.0
+    nobody = torch.zeros(300, 1, dtype=torch.bool)
+    seen = {"command": command, "achieved": achieved}
+    figures = Walk(robot).figures(Trial(seen, torch.zeros(300, 1), nobody, torch.zeros(301, 19), 0.02))
+    assert figures["error_forward_mps"] == figures["velocity_error"] == pytest.approx(1.0 / 6)
+    assert figures["error_forward_mps_1s"] == pytest.approx(1.0 / 6)  # half of two seconds of six
+    assert figures["error_forward_mps_settled"] == figures["velocity_error_1s_settled"] == 0.0
+    short = Trial({k: v[:20] for k, v in seen.items()}, torch.zeros(20, 1), nobody[:20], torch.zeros(21, 19), 0.02)
+    assert "error_forward_mps_settled" not in Walk(robot).figures(short)
+
+
+def test_speeds_cover_the_range_one_component_at_a_time() -> None:
+    found = speeds_of(((0.2, 1.0), (-0.3, 0.3), (-1.0, 1.0)), 3)
+    expected = [
+        [0.2, 0, 0], [0.6, 0, 0], [1.0, 0, 0], [0.2, -0.3, 0], [0.2, 0, 0], [0.2, 0.3, 0], [0.2, 0, -1.0], [0.2, 0, 0],
+        [0.2, 0, 1.0],
+    ]  # fmt: skip
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def random_latents(skill: SkillModule) -> PriorActor:
+    return PriorActor(skill, torch.Generator().manual_seed(3))
+
+
+def test_rows_of_speeds_are_of_their_robots(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+    env, commands = walk_env(robot, 12, config=walking), speeds_of(walking.range, 2)
+    rows = at_speeds(random_latents(skill), env, commands, seconds=1.2, seed=1)
+    asked = led(env, commands.repeat_interleave(2, 0), 1)
+    trial = evaluate(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
+    seen = trial.seen["command"]
+    assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(seen[50], seen[-1])
+    assert torch.equal(seen[0], seen[49]) and not torch.equal(seen[0], seen[50])
+    assert [row["component"] for row in rows] == ["forward_mps"] * 2 + ["lateral_mps"] * 2 + ["yaw_rate_rps"] * 2
+    lost = [trial.fell[:, i : i + 2].any(0).float().mean().item() for i in range(0, 12, 2)]
+    assert [row["success"] for row in rows] == [1.0 - share for share in lost]
+    for i, row in enumerate(rows):
+        up = (trial.fell[:, 2 * i : 2 * i + 2].cumsum(0) == 0)[100:]
+        assert ("achieved" in row) == bool(up.any())
+        if up.any():
+            kept = trial.seen["achieved"][100:, 2 * i : 2 * i + 2][up]
+            assert row["achieved"] == pytest.approx(kept[:, i // 2].mean().item())
+
+
+def test_a_push_lasts_as_long_as_it_says(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+    """Between the third and the fifth step; where nobody is pushed nothing differs."""
+    env = walk_env(robot, 2, config=walking)
+    force = torch.tensor([[500.0, 0.0], [0.0, 0.0]])
+    calm = evaluate(random_latents(skill), env, seconds=0.16, seed=1)
+    pushed = evaluate(Pushed(random_latents(skill), force, 3, 5), env, seconds=0.16, seed=1)
+    differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
+    assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
+    gained = pushed.seen["achieved"][4, 0, 0] - calm.seen["achieved"][4, 0, 0]
+    assert gained.item() == pytest.approx(1.5 * 500 * 0.02 / robot.model().body_mass.sum(), rel=0.6)  # mean over a step
+    rows = under_pushes(random_latents(skill), env, (1.0, 2000.0), seconds=0.5)
+    assert [row["force_n"] for row in rows] == [1.0, 2000.0]
+    assert all(0.0 <= row["upright"] <= 1.0 for row in rows)
+
+
+def test_judge_tries_what_it_is_told(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, walking: WalkConfig
+) -> None:
+    actor, config = (
+        PolicyActor(policy, skill),
+        JudgingConfig(robots=2, seconds=0.2, speeds=2, pushes=(5.0,), short_s=0.1),
+    )
+    found = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
+    again = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
+    assert found.figures == again.figures and len(found.figures["speeds"]) == 6 and len(found.figures["pushes"]) == 1
+    assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
+    plain = judge(actor, lambda: Walk(robot, walking), JudgingConfig(robots=2, seconds=0.2), num_threads=1)
+    assert set(found.figures) - set(plain.figures) == {"speeds", "pushes"}
+    path = PathConfig(command_range=walking.command_range)
+    walked = judge(actor, lambda: PathTask(robot, path), JudgingConfig(robots=2, seconds=0.2), num_threads=1)
+    assert walked.figures["finished"] == 0.0 and "path_error_mean_m" in walked.figures
+    with pytest.raises(InputError, match="at speeds and under pushes are for task=walk, not for path"):
+        judge(actor, lambda: PathTask(robot, path), config, num_threads=1)
+
+
+def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevelPolicy, robot: Robot) -> None:
+    policy.check_task(Walk)
+    policy.check_task(PathTask)
+    with pytest.raises(InputError, match="trained for task 'walk'; task=imitation takes one for imitation"):
+        policy.check_task(Imitation)
+    other = HighLevelPolicy(dataclasses.replace(policy.contract, task="dribble"))
+    with pytest.raises(InputError, match="trained for task 'dribble'; task=path takes one for path, walk"):
+        other.check_task(PathTask)
+
+
+def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path) -> None:
+    shipped = modules.find("anymal_b_dog")
+    assert find_module(tmp_path, module_sha256(shipped)) == shipped
+    (tmp_path / "run" / "policy").mkdir(parents=True)
+    skill.save(tmp_path / "run" / "skills")
+    found = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
+    assert found == tmp_path / "run" / "skills"
+    with pytest.raises(
+        InputError, match=r"the policy's skill module \(sha256 000000000000...\) is none of those shipped"
+    ):
+        find_module(tmp_path / "run" / "policy", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"speeds": 1}, "speeds must be 0 or at least 2"),
+        ({"pushes": (0.0,)}, "pushes above 0 N"),
+        ({"robots": 0}, "robots"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        JudgingConfig(**settings)  # type: ignore[arg-type]
