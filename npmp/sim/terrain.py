@@ -15,6 +15,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -26,7 +27,7 @@ from torch import Tensor
 from npmp import ranges
 from npmp.sim.scene import FLOOR
 
-FloatArray = NDArray[np.float64]
+FloatArray = NDArray[np.floating[Any]]
 
 PERIOD_M = 8.0
 MARGIN_M = 1.0
@@ -34,7 +35,7 @@ MARGIN_M = 1.0
 # and each costs the contact solver.
 _FINE, _COARSE = 0.05, 0.1
 _PLACES = 32  # where episodes start, per field: so many of the gentlest points, of which there are four times as many
-_START_REACH = 0.5  # of the square around a place that is judged for that [m]
+_START_REACH = 0.6  # of the square around a place that is judged for that [m]
 _DEPTH = 0.5  # of gaps [m]: a leg that steps in does not find the ground with the body still level
 
 
@@ -146,15 +147,15 @@ def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
 
 def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """A square pyramid, or a pit, with a floor around it and on top."""
-    run = np.clip(_inwards(grid) - grid.of(0.5), 0, grid.points // 2 - grid.of(1.25)) * grid.cell
-    return float(rng.choice((-1.0, 1.0))) * math.tan(math.radians(limits.slope_deg * level)) * run
+    run = np.clip(_inwards(grid) - grid.of(0.7), 0, grid.points // 2 - grid.of(1.4))
+    return rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """The same in steps: up to the top, or down to the ground, of a pyramid."""
-    tread, most = grid.of(0.3), (grid.points // 2 - grid.of(1.25)) // grid.of(0.3)
-    steps = np.clip((_inwards(grid) - grid.of(0.5)) // tread + 1, 0, most)
-    return float(rng.choice((-1.0, 1.0))) * limits.stair_m * level * steps
+    tread, most = grid.of(0.3), (grid.points // 2 - grid.of(1.4)) // grid.of(0.3)
+    steps = np.clip((_inwards(grid) - grid.of(0.7)) // tread + 1, 0, most)
+    return rng.choice((-1.0, 1.0)) * limits.stair_m * level * steps
 
 
 def _inwards(grid: Grid) -> NDArray[np.int64]:
@@ -196,7 +197,7 @@ class TerrainConfig:
         ranges.at_least_one(self, "fields", "rows")
         ranges.not_negative(self, "seed")
         if not 0.0 < self.height <= 1.0:
-            raise ValueError(f"the height of Perlin noise must lie in (0, 1] m, got {self.height}")
+            raise ValueError(f"height must lie in (0, 1] m, got {self.height}")
         if self.rows > self.fields:
             raise ValueError(f"{self.fields} fields cannot have {self.rows} levels")
 

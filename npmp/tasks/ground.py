@@ -76,7 +76,7 @@ class Ground:
         place, turn = self.terrain.places[field, spot], geometry.yaw_matrix(2.0 * math.pi * draw[2])
         self.env.robots.carry(ids, place, turn)
         lift = torch.zeros(len(ids), 3, device=place.device)
-        lift[:, 2] = self._missing(self.env.state[ids])
+        lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
         self.env.robots.shift(ids, lift)
         self.field = self.field.index_copy(0, ids, field)
         self.moved = self.moved.index_fill(0, ids, 0.0)
