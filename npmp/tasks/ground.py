@@ -130,10 +130,16 @@ class Ground:
         offset = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
         return self.terrain.height_at(state.root_pos[..., None, :2] + offset)
 
+    def level(self, state: RobotState) -> Tensor:
+        """The mean height of the ground `around`, (...) [m]."""
+        return self.around(state).mean(-1)
+
     def local(self, state: RobotState) -> RobotState:
-        """The state of all robots as if they had never been moved, their height above the mean of the ground
-        `around`."""
-        height = state.root_pos[..., 2] - self.around(state).mean(-1)
+        """The state of all robots as if they had never been moved, their height above the ground's `level`.
+
+        Heights follow the ground: over time they are no integral of the velocities, as heights above one level are.
+        """
+        height = state.root_pos[..., 2] - self.level(state)
         place = state.root_pos[..., :2] - self.moved
         return state._replace(root_pos=torch.cat((place, height.unsqueeze(-1)), -1))
 
