@@ -236,6 +236,7 @@ class Terrain:
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
             field = height_field(kind, grid, level, config, rng)
+            field = field - field.max()  # MuJoCo passes over what is above the highest point of all
             row, column = divmod(i, across)
             heights[row * slot : (row + 1) * slot, column * slot : (column + 1) * slot] = np.pad(field, margin, "wrap")
             corner = np.array([column * slot + margin, row * slot + margin]) * self.cell - self._half

@@ -50,6 +50,7 @@ class WalkConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    may_touch: str = "feet"  # what may touch the ground: feet; legs, the links that carry them, too
     terrain: str = "flat"  # a name of `terrain.TERRAINS`
     terrain_level: float = 1.0  # from flat at 0 to `terrain_height` and `terrain_limits` at 1
     terrain_height: float = 0.3  # of Perlin noise, from the lowest to the highest point [m]
@@ -76,6 +77,8 @@ class WalkConfig:
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
+        if self.may_touch not in ("feet", "legs"):
+            raise ValueError(f"may_touch must be one of feet, legs; got {self.may_touch!r}")
         if self.terrain not in TERRAINS:
             raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}; got {self.terrain!r}")
         self.rough()
@@ -207,8 +210,8 @@ class Walk(Task):
     A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3)
     is what the next decision sees.
 
-    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on
-    self-collision, which is not seen here: the robot's geoms collide with the floor only.
+    An episode fails by tilt or by contact of anything but the feet (`may_touch`) with the floor. robot-NPMP also ends
+    it on self-collision, which is not seen here: the robot's geoms collide with the floor only.
     """
 
     name = "walk"
@@ -259,7 +262,9 @@ class Walk(Task):
         """Sensors of contacts with the floor, and the terrain in its place."""
         if self.ground is not None:
             self.ground.add_to_scene(spec)
-        self._contacts = add_contact_sensors(spec, self.robot)
+        carriers = {spec.body(foot).parent.name for foot in self.robot.foot_bodies}
+        spared = {f"contact_{body}" for body in carriers} if self.config.may_touch == "legs" else set()
+        self._contacts = [name for name in add_contact_sensors(spec, self.robot) if name not in spared]
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
@@ -334,7 +339,7 @@ class Walk(Task):
         return Judgement(reward.nan_to_num(0.0).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def touching(self) -> Tensor:
-        """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
+        """Whether anything touches the floor that may not, (n,) bool; as of the last physics step."""
         return torch.cat([self.env.sim.sensor(name) for name in self._contacts], -1).any(-1)
 
     def advance(self, judgement: Judgement, generator: torch.Generator) -> None:

@@ -124,6 +124,20 @@ def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) ->
         assert relief.mean().abs() < 1e-5
 
 
+def test_shins_may_touch_where_they_are_allowed_to(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {}
+    for may_touch in ("feet", "legs"):
+        env = walk_env(robot, 1, may_touch=may_touch)
+        for body in ("LF_SHANK", "LF_THIGH"):
+            monkeypatch.setattr(
+                env.sim, "sensor", lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]])
+            )
+            failed[may_touch, body] = bool(env.task.touching())
+    assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
+    with pytest.raises(ValueError, match="may_touch must be one of feet, legs"):
+        WalkConfig(may_touch="hands")
+
+
 def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> None:
     env = rough_env(robot, 6, fields=16, terrain_curriculum=True)
     ground = ground_of(env)
