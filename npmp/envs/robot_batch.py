@@ -212,6 +212,13 @@ class RobotBatch:
         speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])  # the angular part is in the root frame
         self.sim.move(ids, qpos, qvel)
 
+    def shift(self, ids: Tensor, by: Tensor) -> None:
+        """Move robots ids (k,) by (k, 3) [m] as they are."""
+        self.state = self.state._replace(root_pos=self.state.root_pos.index_add(0, ids, by))
+        qpos = self.sim.qpos[ids]
+        qpos[:, self._q][:, :3] += by.to(qpos)
+        self.sim.move(ids, qpos, self.sim.qvel[ids])
+
     def observe(self, generator: torch.Generator) -> Tensor:
         """What the robots sense now, (n, o): a new draw of noise and delay at each call."""
         return self.sensing.read(self.history, generator)

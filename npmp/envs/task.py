@@ -134,11 +134,16 @@ class Task(ABC):
         """(low, high) of each of `inputs`, by which a network scales them."""
         return [(-1.0, 1.0)] * len(self.inputs)
 
+    def local_state(self, state: RobotState) -> RobotState:
+        """A state of all robots (n, ...) with heights above the ground where they are, for whoever judges heights; on
+        flat ground it is the state."""
+        return state
+
     def privileged(self) -> Tensor:
         """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n,
         p)."""
         env = self.env
-        return torch.cat((true_state(env.state, env.home), self.observe(), env.robots.physics), -1)
+        return torch.cat((true_state(self.local_state(env.state), env.home), self.observe(), env.robots.physics), -1)
 
     @abstractmethod
     def judge(self) -> Judgement:

@@ -121,7 +121,7 @@ class TaskEnv(Generic[T]):
 
     def fallen(self, state: RobotState) -> Tensor:
         """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
-        low = state.root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
+        low = self.task.local_state(state).root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
         return low | (state.root_rot[..., 2, 2] < 0.5)
 
     @serial_if_small()

@@ -1,4 +1,4 @@
-"""Walking on flat ground by velocity command (robot-NPMP, reuse tasks, eq. 16): many robots, each with its own command.
+"""Walking by velocity command on flat or rough ground (robot-NPMP, reuse tasks, eq. 16): each robot has its command.
 
 A command is (forward velocity [m/s], lateral velocity [m/s, left positive], yaw rate [rad/s]) in the robot's heading
 frame: its horizontal axes turned to where the root's x axis points. Velocity, reward, command process and tilt are pure
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mujoco
@@ -25,6 +25,8 @@ from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
+from npmp.sim.terrain import TERRAINS, Terrain, TerrainConfig, TerrainLimits
+from npmp.tasks.ground import Ground
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 
@@ -50,6 +52,14 @@ class WalkConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    may_touch: str = "feet"  # what may touch the ground: feet; legs, the links that carry them, too
+    terrain: str = "flat"  # a name of `terrain.TERRAINS`
+    terrain_level: float = 1.0  # from flat at 0 to `terrain_height` and `terrain_limits` at 1
+    terrain_height: float = 0.3  # of Perlin noise, from the lowest to the highest point [m]
+    terrain_curriculum: bool = False  # robots rise over 8 levels, the highest of which is `terrain_level`
+    terrain_fields: int = 128  # that robots are spread over
+    terrain_seed: int = 0
+    terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)  # of the other kinds
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -68,6 +78,24 @@ class WalkConfig:
             )
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
+
+        if self.may_touch not in ("feet", "legs"):
+            raise ValueError(f"may_touch must be one of feet, legs; got {self.may_touch!r}")
+        if self.terrain not in TERRAINS:
+            raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}; got {self.terrain!r}")
+        self.rough()
+
+    def rough(self) -> TerrainConfig | None:
+        """The terrain's own settings, None for flat ground. Raises ValueError for values out of range."""
+        rows = min(8, self.terrain_fields) if self.terrain_curriculum else 1
+        try:
+            found = TerrainConfig(
+                "perlin" if self.terrain == "flat" else self.terrain, self.terrain_level, self.terrain_height,
+                self.terrain_fields, rows, self.terrain_seed, self.terrain_limits,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(f"terrain_{error}") from error
+        return None if self.terrain == "flat" else found
 
     @property
     def range(self) -> CommandRange:
@@ -189,13 +217,13 @@ def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, wi
 
 
 class Walk(DifferentiableTask):
-    """Robots on flat ground, each asked to move at a velocity.
+    """Robots, each asked to move at a velocity, on flat ground or each on a field of a terrain.
 
     A step is judged by the command in force before it; where a change is due it comes after, so that `command` (n, 3)
     is what the next decision sees.
 
-    An episode fails by tilt or by contact of anything but the feet with the floor. robot-NPMP also ends it on
-    self-collision, which is not seen here: the robot's geoms collide with the floor only.
+    An episode fails by tilt or by contact of anything but the feet (`may_touch`) with the floor. robot-NPMP also ends
+    it on self-collision, which is not seen here: the robot's geoms collide with the floor only.
     """
 
     name = "walk"
@@ -223,6 +251,8 @@ class Walk(DifferentiableTask):
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
         self._bounds: CommandRange = config.range
         self.starts = Starts(robot, motions, share=config.reference_starts)
+        rough = config.rough()
+        self.ground = None if rough is None else Ground(robot, Terrain(rough))
         self._script: Tensor | None = None  # (T, n, 3)
         self._scripted = 0
 
@@ -241,13 +271,19 @@ class Walk(DifferentiableTask):
         return replace(config, command_range=as_command_range(training["command_range"]))
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Sensors of contacts with the floor."""
-        self._contacts = add_contact_sensors(spec, self.robot)
+        """Sensors of contacts with the floor, and the terrain in its place."""
+        if self.ground is not None:
+            self.ground.add_to_scene(spec)
+        carriers = {spec.body(foot).parent.name for foot in self.robot.foot_bodies}
+        spared = {f"contact_{body}" for body in carriers} if self.config.may_touch == "legs" else set()
+        self._contacts = [name for name in add_contact_sensors(spec, self.robot) if name not in spared]
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
         self.starts = self.starts.to(env.device)
+        if self.ground is not None:
+            self.ground.bind(env)
         self._command_steps = max(1, round(self.config.command_period_s / env.dt))
         self.command = torch.zeros(env.num_envs, 3, device=env.device)
         self.command_left = torch.zeros(
@@ -262,8 +298,10 @@ class Walk(DifferentiableTask):
         return self.starts.draw(len(ids), generator)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """New commands."""
+        """New commands, and a place on the terrain."""
         device = self.env.device
+        if self.ground is not None:
+            self.ground.settle(ids, generator, trial=self._script is not None)
         command = draw_command(torch.zeros(len(ids), 3, device=device), self.config, generator, change=1.0)
         if self._script is not None:
             command = self._script[min(self._scripted, len(self._script) - 1), ids]
@@ -273,9 +311,18 @@ class Walk(DifferentiableTask):
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
 
     def privileged(self) -> Tensor:
-        """As `Task.privileged`; where steps are judged by a filtered velocity, that too."""
-        known = super().privileged()
-        return known if self.config.velocity_filter == 0.0 else torch.cat((known, self.velocity), -1)
+        """As `Task.privileged`; where steps are judged by a filtered velocity, that too, and on rough ground its
+        heights."""
+        known = [super().privileged()]
+        if self.config.velocity_filter > 0.0:
+            known.append(self.velocity)
+        if self.ground is not None:
+            known.append(self.ground.relief(self.env.state))
+        return torch.cat(known, -1)
+
+    def local_state(self, state: RobotState) -> RobotState:
+        """As `Task.local_state`; on rough ground as `Ground.local`."""
+        return state if self.ground is None else self.ground.local(state)
 
     def input_range(self) -> CommandRange:
         """The range that commands are drawn from."""
@@ -300,11 +347,13 @@ class Walk(DifferentiableTask):
         return Judgement(reward.nan_to_num(0.0).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def touching(self) -> Tensor:
-        """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
+        """Whether anything touches the floor that may not, (n,) bool; as of the last physics step."""
         return torch.cat([self.env.sim.sensor(name) for name in self._contacts], -1).any(-1)
 
     def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
-        """A new command where one is due."""
+        """A new command where one is due, and a period back where one was left."""
+        if self.ground is not None:
+            self.ground.advance(judgement.failed, self.command, judgement.seen["achieved"])
         self.velocity = self._filtered()
         left = self.command_left - 1
         due = left <= 0
@@ -317,7 +366,8 @@ class Walk(DifferentiableTask):
 
     def whereabouts(self, i: int) -> dict[str, Any]:
         """The command of robot i, and the control steps that its episode had made."""
-        return {"command": self.command[i].tolist(), "step": int(self.env.age[i])}
+        field = {} if self.ground is None else {"field": int(self.ground.field[i])}
+        return {"command": self.command[i].tolist(), "step": int(self.env.age[i]), **field}
 
     # --- trials ---
 
@@ -366,10 +416,13 @@ class Walk(DifferentiableTask):
 
     def state_dict(self) -> dict[str, Tensor]:
         """As `Task.state_dict`."""
-        return {"command": self.command, "command_left": self.command_left, "velocity": self.velocity}
+        ground = {} if self.ground is None else self.ground.state_dict()
+        return {"command": self.command, "command_left": self.command_left, "velocity": self.velocity, **ground}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """As `Task.load_state_dict`."""
+        if self.ground is not None:
+            self.ground.load_state_dict(state)
         self.command, self.command_left, self.velocity = (
             state[name].to(self.env.device, copy=True) for name in ("command", "command_left", "velocity")
         )

@@ -45,9 +45,9 @@ def test_published_has_the_papers_values() -> None:
         "lstm_width": 256,
     }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
-    assert robots_config_of(OmegaConf.create(config["randomization"]), RobotBatchConfig(hold="zero_order", accelerometer="imu")) == drawn(
-        "imitate", "randomization=paper", "robot=anymal_b"
-    )
+    assert robots_config_of(
+        OmegaConf.create(config["randomization"]), RobotBatchConfig(hold="zero_order", accelerometer="imu")
+    ) == drawn("imitate", "randomization=paper", "robot=anymal_b")
 
 
 def test_published_gives_way_to_robot_and_command_line() -> None:

@@ -1,0 +1,84 @@
+"""Which ground a walking policy holds: one trial per slope, step and height of Perlin noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from npmp.envs.task import Trial
+from npmp.envs.task_env import TaskEnv
+from npmp.reuse.evaluation import evaluate
+from npmp.rollout import Actor
+from npmp.sim.terrain import TerrainLimits
+from npmp.tasks.walk import Walk, WalkConfig
+
+SLOPES_DEG = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
+STAIRS_M = (0.05, 0.1, 0.15, 0.2)
+PERLIN_M = (0.05, 0.1, 0.2, 0.3)
+
+
+def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
+    """Kinds of ground, each with its measure (degrees or metres) and the walking task on it, straight ahead at a
+    speed."""
+    straight = replace(
+        config,
+        command_range=((speed_mps, speed_mps), (0.0, 0.0), (0.0, 0.0)),
+        command_nonzero=(1.0, 0.0, 0.0),
+        terrain_level=1.0,
+        terrain_curriculum=False,
+    )
+    few = min(16, config.terrain_fields)  # there is only up and down
+    for angle in SLOPES_DEG:
+        limits = TerrainLimits(slope_deg=angle)
+        yield "slopes", angle, replace(straight, terrain="slopes", terrain_limits=limits, terrain_fields=few)
+    for step in STAIRS_M:
+        limits = TerrainLimits(stair_m=step)
+        yield "stairs", step, replace(straight, terrain="stairs", terrain_limits=limits, terrain_fields=few)
+    for height in PERLIN_M:
+        yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
+
+
+def hold_on(
+    actor: Actor,
+    make_env: Callable[[WalkConfig], TaskEnv[Walk]],
+    config: WalkConfig,
+    *,
+    speed_mps: float = 0.5,
+    seconds: float = 20.0,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """A trial of a policy on each of `grounds`.
+
+    Args:
+      make_env: the robots of a trial, e.g. `lambda c: TaskEnv(Walk(robot, c), 64, robots=...)`.
+      config: the walking task; its `terrain_seed` gives the fields.
+
+    Returns: a row per ground: `terrain`, `value` [deg or m], `upright`, the share of robots that did not fail in the
+      time, `falls_per_minute`, and `progress`, how far they went the way that was asked, as a share of how far was
+      asked: a robot may stay upright in front of a step.
+    """
+    rows = []
+    for terrain, value, task in grounds(config, speed_mps):
+        trial = evaluate(actor, make_env(task), seconds=seconds, seed=seed)
+        minutes = trial.fell.numel() * trial.dt / 60.0
+        rows.append(
+            {
+                "terrain": terrain,
+                "value": value,
+                "upright": (~trial.fell.any(0)).float().mean().item(),
+                "falls_per_minute": trial.fell.sum().item() / minutes,
+                "progress": progress(trial),
+            }
+        )
+    return rows
+
+
+def progress(trial: Trial) -> float:
+    """How far robots went the way that was asked, as a share of how far was asked, over all of a walking trial."""
+    asked, achieved = trial.seen["command"][..., :2], trial.seen["achieved"][..., :2]
+    speed = torch.linalg.vector_norm(asked, dim=-1)
+    along = (achieved * asked).sum(-1) / speed.clamp(min=1e-6)
+    return (along.sum() / speed.sum().clamp(min=1e-6)).item()

@@ -1,0 +1,297 @@
+"""Rough ground: periodic height fields side by side in one scene, each robot on one of them.
+
+All simulations share one model, and in it one MuJoCo height field, which holds every field of the terrain. A field
+repeats itself after `PERIOD_M` in both directions and is continued by `MARGIN_M` around its period, further than a
+robot reaches. So a robot that leaves its period is moved back by whole periods, and stands as it stood: the ground has
+no edge, and no episode ends at one.
+
+Kinds: Perlin noise, as robot-NPMP trains on, and the six of sim-to-real practice. A level in [0, 1] scales each from
+flat ground to what `TerrainLimits` says. Walls of steps, gaps and stones lean by one cell of the grid.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter, minimum_filter
+from torch import Tensor
+
+from npmp import ranges
+from npmp.sim.scene import FLOOR
+
+FloatArray = NDArray[np.floating[Any]]
+
+PERIOD_M = 8.0
+MARGIN_M = 1.0
+# Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer triangles at once,
+# and each costs the contact solver.
+_FINE, _COARSE = 0.05, 0.1
+_PLACES = 32  # where episodes start, per field: so many of the gentlest points, of which there are four times as many
+_START_REACH = 0.6  # of the square around a place that is judged for that [m]
+_DEPTH = 0.5  # of gaps [m]: a leg that steps in does not find the ground with the body still level
+
+
+@dataclass(frozen=True)
+class TerrainLimits:
+    """What level 1 is of each kind, but Perlin noise. Raises ValueError for values out of range."""
+
+    noise_m: float = 0.05  # heights of points 0.2 m apart, up and down
+    obstacle_m: float = 0.2  # heights of blocks and depths of pits, at most
+    gap_m: float = 0.3  # width of gaps around squares of 1.6 m
+    slope_deg: float = 25.0  # of pyramids and pits
+    stair_m: float = 0.2  # height of a step; treads are 0.3 m
+    stone_gap_m: float = 0.2  # between stones; they shrink from 0.8 to 0.35 m
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "noise_m", "obstacle_m", "gap_m", "slope_deg", "stair_m", "stone_gap_m")
+        if self.slope_deg > 60.0 or max(self.gap_m, self.stone_gap_m) > 1.0:
+            raise ValueError(
+                "slope_deg must be at most 60, gap_m and stone_gap_m at most 1;"
+                f" got {self.slope_deg}, {self.gap_m}, {self.stone_gap_m}"
+            )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points of one period in either direction, and their distance [m]. Point i + points is point i again."""
+
+    points: int
+    cell: float
+
+    def of(self, length_m: float) -> int:
+        """Cells of a length."""
+        return round(length_m / self.cell)
+
+
+# --- kinds: heights (points, points) [m] of one period, row by y, column by x; level in [0, 1] ---
+
+
+def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
+    """Perlin noise of waves 1 to 2 m long, with half as much of half that length; from 0 to `height` [m]."""
+    waves = int(rng.integers(round(PERIOD_M / 2.0), round(PERIOD_M / 1.0) + 1))
+    noise = _gradient_noise(grid.points, waves, rng) + 0.5 * _gradient_noise(grid.points, 2 * waves, rng)
+    return height * (noise - noise.min()) / np.ptp(noise)
+
+
+def _gradient_noise(points: int, waves: int, rng: np.random.Generator) -> FloatArray:
+    """Perlin's noise on a lattice of so many random gradients in either direction, periodic."""
+    angle = rng.uniform(0.0, 2.0 * math.pi, (waves, waves))
+    at = np.arange(points) * waves / points
+    low = at.astype(int)
+    part = at - low
+    fade = part**3 * (part * (6.0 * part - 15.0) + 10.0)
+    noise = np.zeros((points, points))
+    for dy, weight_y in ((0, 1.0 - fade), (1, fade)):
+        for dx, weight_x in ((0, 1.0 - fade), (1, fade)):
+            corner = angle[np.ix_((low + dy) % waves, (low + dx) % waves)]
+            ramp = np.cos(corner) * (part - dx)[None] + np.sin(corner) * (part - dy)[:, None]
+            noise += weight_y[:, None] * weight_x[None] * ramp
+    return noise
+
+
+def height_noise(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """Uniform heights of points 0.2 m apart, linear between them."""
+    step = grid.of(0.2)
+    coarse = limits.noise_m * level * rng.uniform(-1.0, 1.0, (grid.points // step, grid.points // step))
+    for axis in (0, 1):
+        shares = [np.roll(coarse, -1, axis) * k / step + coarse * (1.0 - k / step) for k in range(step)]
+        shape = list(coarse.shape)
+        shape[axis] *= step
+        coarse = np.stack(shares, axis + 1).reshape(shape)
+    return coarse
+
+
+def obstacles(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """Forty blocks and pits of 0.3 to 1.2 m."""
+    heights = np.zeros((grid.points, grid.points))
+    for _ in range(40):
+        size = rng.integers(grid.of(0.3), grid.of(1.2) + 1, 2)
+        corner = rng.integers(0, grid.points, 2)
+        rows, columns = ((corner[k] + np.arange(size[k])) % grid.points for k in (0, 1))
+        heights[np.ix_(rows, columns)] = rng.choice((-1.0, 1.0)) * rng.uniform(0.5, 1.0)
+    return limits.obstacle_m * level * heights
+
+
+def gaps(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """Squares every 1.6 m with gaps between them."""
+    in_gap = _trenches(grid, round(PERIOD_M / 1.6), limits.gap_m * level)
+    return np.where(in_gap[:, None] | in_gap[None], -_DEPTH, 0.0)
+
+
+def stepping_stones(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """Square stones with gaps between them, up to 3 cm higher or lower than others; some floor to start from."""
+    width = limits.stone_gap_m * level
+    count = round(PERIOD_M / (0.8 - 0.45 * level + width))
+    in_gap = _trenches(grid, count, width)
+    stone = np.arange(grid.points) * count // grid.points
+    height = 0.03 * level * rng.uniform(-1.0, 1.0, (count, count))
+    heights = np.where(in_gap[:, None] | in_gap[None], -_DEPTH, height[np.ix_(stone, stone)])
+    heights[_inwards(grid) >= grid.points // 2 - grid.of(1.0)] = 0.0
+    return heights
+
+
+def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
+    """Points (points,) at the bottom of so many gaps of a width between upper edges; where there is one it has one."""
+    at = np.arange(grid.points)
+    since = at - -(-(at * count // grid.points) * grid.points // count)  # points since the present stretch began
+    return since < (max(1, grid.of(width_m) - 1) if width_m > 0 else 0)
+
+
+def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """A square pyramid, or a pit, with a floor around it and on top."""
+    run = np.clip(_inwards(grid) - grid.of(0.7), 0, grid.points // 2 - grid.of(1.4))
+    return rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
+
+
+def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """The same in steps: up to the top, or down to the ground, of a pyramid."""
+    tread, most = grid.of(0.3), (grid.points // 2 - grid.of(1.4)) // grid.of(0.3)
+    steps = np.clip((_inwards(grid) - grid.of(0.7)) // tread + 1, 0, most)
+    return rng.choice((-1.0, 1.0)) * limits.stair_m * level * steps
+
+
+def _inwards(grid: Grid) -> NDArray[np.int64]:
+    """Cells from the edge of the period, (points, points)."""
+    out = np.abs(np.arange(grid.points) - grid.points // 2)
+    return grid.points // 2 - np.maximum(out[:, None], out[None])
+
+
+_Kind = Callable[[Grid, float, TerrainLimits, np.random.Generator], FloatArray]
+_KINDS: dict[str, _Kind] = {
+    "noise": height_noise,
+    "obstacles": obstacles,
+    "gaps": gaps,
+    "slopes": slopes,
+    "stairs": stairs,
+    "stepping_stones": stepping_stones,
+}
+KINDS = ("perlin", *_KINDS)
+TERRAINS = ("flat", *KINDS, "mixed")
+_SMOOTH = ("perlin", "noise", "slopes")
+
+
+@dataclass(frozen=True)
+class TerrainConfig:
+    """Fields of one terrain. Raises ValueError for values out of range."""
+
+    kind: str  # one of KINDS, or mixed: all of them in turn
+    level: float = 1.0  # of the hardest fields
+    height: float = 0.3  # of Perlin noise of level 1, from the lowest to the highest point [m]
+    fields: int = 128
+    rows: int = 1  # of fields of one level, from level / rows to level
+    seed: int = 0
+    limits: TerrainLimits = TerrainLimits()
+
+    def __post_init__(self) -> None:
+        if self.kind not in TERRAINS[1:]:
+            raise ValueError(f"rough ground must be one of {', '.join(TERRAINS[1:])}; got {self.kind!r}")
+        ranges.share(self, "level")
+        ranges.at_least_one(self, "fields", "rows")
+        ranges.not_negative(self, "seed")
+        if not 0.0 < self.height <= 1.0:
+            raise ValueError(f"height must lie in (0, 1] m, got {self.height}")
+        if self.rows > self.fields:
+            raise ValueError(f"{self.fields} fields cannot have {self.rows} levels")
+
+
+def height_field(kind: str, grid: Grid, level: float, config: TerrainConfig, rng: np.random.Generator) -> FloatArray:
+    """One period of a kind's ground at a level: heights (points, points) [m], row by y, column by x."""
+    if kind == "perlin":
+        return perlin(grid, config.height * level, rng)
+    return _KINDS[kind](grid, level, config.limits, rng)
+
+
+class Terrain:
+    """The fields side by side, centred about the origin of the world.
+
+    `kinds` and `levels` name each field's; `first` (rows + 1,) where each row of fields of one level begins; `corner`
+    (F, 2) where a field's period begins [m]; `places` (F, S, 2) where robots can be set down [m]; `heights` (R, C) of
+    all points [m]. Tensors are float32.
+    """
+
+    def __init__(self, config: TerrainConfig):
+        """Make the fields; the same settings give the same bits."""
+        self.config = config
+        self.cell = _COARSE if config.kind in _SMOOTH else _FINE
+        grid = Grid(round(PERIOD_M / self.cell), self.cell)
+        first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
+        row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
+        names = KINDS if config.kind == "mixed" else (config.kind,)
+        self.kinds = [names[(i - first[row]) % len(names)] for i, row in enumerate(row_of)]
+        self.levels = [config.level * (int(row) + 1) / config.rows for row in row_of]
+        margin, across = grid.of(MARGIN_M), math.ceil(math.sqrt(config.fields))
+        slot = grid.points + 2 * margin
+        size = np.array([across * slot, -(-config.fields // across) * slot])  # columns, rows
+        self._half = (size - 1) * self.cell / 2.0
+        heights = np.zeros((size[1], size[0]))
+        corners, places = [], []
+        for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
+            rng = np.random.default_rng((config.seed, i))
+            field = height_field(kind, grid, level, config, rng)
+            field = field - field.max()  # MuJoCo passes over what is above the highest point of all
+            row, column = divmod(i, across)
+            heights[row * slot : (row + 1) * slot, column * slot : (column + 1) * slot] = np.pad(field, margin, "wrap")
+            corner = np.array([column * slot + margin, row * slot + margin]) * self.cell - self._half
+            corners.append(corner)
+            places.append(corner + gentle_places(field, grid, rng) * self.cell)
+        self.first = torch.tensor(first)
+        self.heights = torch.tensor(heights, dtype=torch.float32)
+        self.corner = torch.tensor(np.array(corners), dtype=torch.float32)
+        self.places = torch.tensor(np.array(places), dtype=torch.float32)
+
+    def to(self, device: torch.device) -> Terrain:
+        """The same on a device."""
+        moved = copy.copy(self)
+        for name in ("first", "heights", "corner", "places"):
+            setattr(moved, name, getattr(self, name).to(device))
+        return moved
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """Make the scene's floor a height field. Raises KeyError for a scene without a floor."""
+        heights = self.heights.cpu().numpy()
+        low, high = float(heights.min()), float(heights.max())
+        rows, columns = heights.shape
+        spec.add_hfield(
+            name="ground", nrow=rows, ncol=columns, userdata=heights.ravel(),
+            size=[*self._half, max(high - low, 1e-3), 0.1],  # half widths, elevation, thickness below
+        )  # fmt: skip
+        floor = spec.geom(FLOOR)
+        floor.type, floor.hfieldname, floor.pos = mujoco.mjtGeom.mjGEOM_HFIELD, "ground", [0.0, 0.0, low]
+
+    def height_at(self, place: Tensor) -> Tensor:
+        """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields: that of the edge.
+
+        Returns: (...) [m].
+        """
+        rows, columns = self.heights.shape
+        half = torch.tensor(self._half, dtype=place.dtype, device=place.device)
+        last = torch.tensor([columns - 1, rows - 1], dtype=place.dtype, device=place.device)
+        at = torch.minimum(((place + half) / self.cell).clamp(min=0.0), last).nan_to_num(0.0)
+        low = torch.minimum(at.floor(), last - 1)
+        x, y = (at - low).unbind(-1)
+        column, row = low.long().unbind(-1)
+        flat, index = self.heights.flatten(), row * columns + column
+        corner, right, up, over = (flat[index + k] for k in (0, 1, columns, columns + 1))
+        below = corner + x * (right - corner) + y * (over - right)
+        above = corner + y * (up - corner) + x * (over - up)
+        return torch.where(x >= y, below, above)
+
+    def way_back(self, place: Tensor, field: Tensor) -> Tensor:
+        """The whole periods [m], (k, 2), that bring places (k, 2) back into the period of fields (k,); most are 0."""
+        return -PERIOD_M * torch.floor((place - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
+
+
+def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Points (S, 2), column and row, drawn of those around which the ground differs least."""
+    side = 2 * grid.of(_START_REACH) + 1
+    spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
+    gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]
+    return gentle[rng.integers(0, len(gentle), _PLACES)]

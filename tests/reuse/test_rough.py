@@ -1,0 +1,53 @@
+"""Which ground a policy holds: what is tried, and how it is counted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npmp.actors import PriorActor
+from npmp.envs.task import Trial
+from npmp.reuse import rough
+from npmp.robots import Robot
+from npmp.sim.terrain import TerrainLimits
+from npmp.skill import SkillModule
+from npmp.tasks.walk import WalkConfig
+from tests.environments import walk_env
+
+
+def test_grounds_are_one_kind_each_straight_ahead() -> None:
+    tried = list(rough.grounds(WalkConfig(terrain="mixed", terrain_curriculum=True, terrain_seed=5), 0.7))
+    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [("stairs", s) for s in rough.STAIRS_M]
+    for kind, value, config in tried:
+        assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
+        assert config.range == ((0.7, 0.7), (0.0, 0.0), (0.0, 0.0)) and config.command_nonzero == (1.0, 0.0, 0.0)
+        measure = {
+            "slopes": config.terrain_limits.slope_deg,
+            "stairs": config.terrain_limits.stair_m,
+            "perlin": config.terrain_height,
+        }
+        assert measure[kind] == value
+    assert tried[0][2].terrain_limits == TerrainLimits(slope_deg=0.0)
+
+
+def test_progress_by_hand() -> None:
+    command = torch.tensor([0.3, 0.4, 1.0]).expand(2, 1, 3)
+    achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # as asked, then across
+    seen = {"command": command, "achieved": achieved}
+    still = torch.zeros(2, 1)
+    assert rough.progress(Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)) == pytest.approx(0.5)
+
+
+def test_every_ground_has_its_row(robot: Robot, skill: SkillModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rough, "SLOPES_DEG", (20.0,))
+    monkeypatch.setattr(rough, "STAIRS_M", (0.1,))
+    monkeypatch.setattr(rough, "PERLIN_M", (0.3,))
+    rows = rough.hold_on(
+        PriorActor(skill, torch.Generator()),
+        lambda config: walk_env(robot, 3, config=config),
+        WalkConfig(terrain_fields=2),
+        seconds=0.2,
+    )
+    assert [(row["terrain"], row["value"]) for row in rows] == [("slopes", 20.0), ("stairs", 0.1), ("perlin", 0.3)]
+    for row in rows:
+        assert 0.0 <= row["upright"] <= 1.0 and (row["falls_per_minute"] == 0.0) == (row["upright"] == 1.0)

@@ -1,0 +1,151 @@
+"""Height fields: what each kind promises, that they repeat themselves, and that MuJoCo sees the same ground."""
+
+from __future__ import annotations
+
+import math
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from npmp import robots
+from npmp.sim import flat_scene
+from npmp.sim.terrain import KINDS, MARGIN_M, PERIOD_M, Grid, Terrain, TerrainConfig, TerrainLimits, height_field
+
+COARSE, FINE = Grid(80, 0.1), Grid(160, 0.05)
+# what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, stairs have eight steps
+RISE = math.tan(math.radians(25.0)) * 2.6
+BOUNDS = {
+    "perlin": (0.0, 0.3),
+    "noise": (-0.05, 0.05),
+    "obstacles": (-0.2, 0.2),
+    "gaps": (-0.5, 0.0),
+    "slopes": (-RISE, RISE),
+    "stairs": (-1.6, 1.6),
+    "stepping_stones": (-0.5, 0.03),
+}
+
+
+def field(kind: str, grid: Grid = FINE, level: float = 1.0, seed: int = 0) -> np.ndarray:
+    return height_field(kind, grid, level, TerrainConfig(kind), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_bounded_grows_with_its_level_and_is_flat_at_zero(kind: str) -> None:
+    low, high = BOUNDS[kind]
+    full = field(kind)
+    assert full.shape == (160, 160)
+    assert full.min() >= low - 1e-9 and full.max() <= high + 1e-9
+    assert np.ptp(full) > 0.45 * (high - low)  # a pyramid goes up or down
+    assert np.ptp(field(kind, level=0.0)) == 0.0
+    if kind not in ("gaps", "stepping_stones"):  # whose depth is one, and whose widths grow
+        np.testing.assert_allclose(np.ptp(field(kind, level=0.5)), 0.5 * np.ptp(full), rtol=0.15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_field(kind: str) -> None:
+    np.testing.assert_array_equal(field(kind, seed=3), field(kind, seed=3))
+    if kind not in ("gaps", "slopes", "stairs"):  # of which there is one, or two
+        assert (field(kind, seed=3) != field(kind, seed=4)).any()
+
+
+@pytest.mark.parametrize("kind", ("perlin", "noise", "slopes"))
+def test_smooth_ground_goes_on_beyond_its_period(kind: str) -> None:
+    """The step over the seam is no larger than the largest within."""
+    heights = field(kind, COARSE)
+    for axis in (0, 1):
+        within = np.abs(np.diff(heights, axis=axis)).max()
+        seam = np.abs(np.take(heights, 0, axis) - np.take(heights, -1, axis)).max()
+        assert seam <= within + 1e-9
+
+
+def test_perlin_noise_by_its_waves() -> None:
+    """Waves of 1 to 2 m: points 0.1 m apart are alike, points 0.8 m apart are not."""
+    heights = np.stack([field("perlin", COARSE, seed=s) for s in range(32)])
+    assert np.ptp(heights, axis=(1, 2)) == pytest.approx(np.full(32, 0.3))
+    about = heights - heights.mean((1, 2), keepdims=True)
+    near, far = ((about * np.roll(about, k, 1)).mean() / about.var() for k in (1, 8))
+    assert near > 0.85 and abs(far) < 0.2
+
+
+def test_widths_and_heights_by_hand() -> None:
+    stairs = field("stairs")
+    # along the middle row, from the edge: 0.7 m of floor, eight steps of 0.2 m every 0.3 m, the top
+    sign = np.sign(stairs[80, 80])
+    along = sign * stairs[80, :81]
+    assert along[:14].tolist() == [0.0] * 14
+    np.testing.assert_allclose(along[14:62], 0.2 * np.repeat(np.arange(1, 9), 6))
+    np.testing.assert_allclose(along[62:], 1.6)
+    slope = np.abs(field("slopes", COARSE)[40])
+    assert np.abs(np.diff(slope)).max() == pytest.approx(0.1 * math.tan(math.radians(25.0)))
+    # a gap of 0.3 m between edges has five points at its bottom, 5 cm apart
+    bottom = (field("gaps")[20] < -0.4).astype(int)
+    assert np.flatnonzero(np.diff(bottom, prepend=0) == 1).tolist() == [0, 32, 64, 96, 128]
+    assert bottom.sum() == 25
+
+
+def test_fields_lie_side_by_side_each_continued() -> None:
+    terrain = Terrain(TerrainConfig("mixed", fields=21, rows=3))
+    assert terrain.kinds == list(KINDS) * 3
+    assert terrain.levels == pytest.approx([1 / 3] * 7 + [2 / 3] * 7 + [1.0] * 7)
+    assert terrain.first.tolist() == [0, 7, 14, 21]
+    inside = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)) * PERIOD_M
+    for corner in terrain.corner:
+        here = terrain.height_at(corner + inside)
+        for axis in (0, 1):  # what lies up to the margin beyond is the ground of the other side
+            edge = inside.clone()
+            edge[:, axis] = (inside[:, axis] / PERIOD_M - 0.5) * 1.9 * MARGIN_M
+            far = edge.clone()
+            far[:, axis] += PERIOD_M
+            # corners are rounded to 1e-6 m, and walls rise by 0.5 m in 0.05
+            torch.testing.assert_close(
+                terrain.height_at(corner + edge), terrain.height_at(corner + far), atol=2e-4, rtol=0
+            )
+        assert here.abs().max() < 2.0
+
+
+@pytest.mark.parametrize("kind", ("perlin", "stairs"))
+def test_the_height_is_what_mujoco_sees(kind: str) -> None:
+    terrain = Terrain(TerrainConfig(kind, fields=4))
+    model = flat_scene(robots.load("anymal_b"), terrain.add_to_scene)
+    data = mujoco.MjData(model)
+    data.qpos[2] = 50.0
+    mujoco.mj_kinematics(model, data)
+    place = (torch.rand(500, 2, generator=torch.Generator().manual_seed(1)) - 0.5) * 19.0
+    hit = np.zeros(1, dtype=np.int32)
+    seen = []
+    for x, y in place.double().tolist():
+        length = mujoco.mj_ray(model, data, np.array([x, y, 5.0]), np.array([0.0, 0.0, -1.0]), None, 1, -1, hit)
+        seen.append(5.0 - length)
+    np.testing.assert_allclose(terrain.height_at(place).numpy(), seen, atol=5e-5)
+    assert terrain.height_at(torch.tensor([1e3, math.nan])).isfinite()
+
+
+def test_the_way_back_is_whole_periods() -> None:
+    terrain = Terrain(TerrainConfig("noise", fields=2))
+    field_of = torch.tensor([1, 1, 0])
+    place = terrain.corner[field_of] + torch.tensor([[8.1, 3.0], [0.1, 7.9], [-0.2, -0.2]])
+    assert terrain.way_back(place, field_of).tolist() == [[-8.0, 0.0], [0.0, 0.0], [8.0, 8.0]]
+
+
+def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
+    for kind in ("gaps", "slopes", "stairs", "stepping_stones", "obstacles"):
+        terrain = Terrain(TerrainConfig(kind, fields=2))
+        around = torch.cartesian_prod(*[torch.linspace(-0.55, 0.55, 7)] * 2)
+        heights = terrain.height_at(terrain.places.unsqueeze(-2) + around)
+        assert (heights.amax(-1) - heights.amin(-1)).max() < 1e-3, kind
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for wrong, message in (
+        ({"kind": "swamp"}, "one of perlin, noise"),
+        ({"kind": "perlin", "level": 1.5}, "level must be in"),
+        ({"kind": "perlin", "height": 0.0}, "height must lie"),
+        ({"kind": "perlin", "fields": 0}, "fields must be"),
+        ({"kind": "perlin", "fields": 2, "rows": 3}, "2 fields cannot have 3 levels"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TerrainConfig(**wrong)
+    with pytest.raises(ValueError, match="slope_deg must be at most 60"):
+        TerrainLimits(slope_deg=80.0)

@@ -1,0 +1,202 @@
+"""Walking on rough ground: where robots stand, that the ground has no edge, levels, checkpoints, what critics see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from npmp import robots
+from npmp.envs.features import true_state
+from npmp.sim.terrain import KINDS, PERIOD_M
+from npmp.tasks.ground import Ground
+from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
+from tests.environments import walk_env
+
+
+@pytest.fixture(scope="module")
+def robot() -> robots.Robot:
+    return robots.load("anymal_b")
+
+
+def rough_env(robot: robots.Robot, n: int, terrain: str = "perlin", fields: int = 6, **settings: Any) -> WalkEnv:
+    return walk_env(robot, n, terrain=terrain, terrain_fields=fields, **settings)
+
+
+def ground_of(env: WalkEnv) -> Ground:
+    assert env.task.ground is not None
+    return env.task.ground
+
+
+def still(env: WalkEnv) -> Tensor:
+    return torch.zeros(env.num_envs, env.num_actions)
+
+
+@pytest.mark.parametrize("kind", (*KINDS, "mixed"))
+def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) -> None:
+    env = rough_env(robot, 14, kind, fields=7)
+    data = mujoco.MjData(env.sim.model)
+    clearance = []
+    feet = [f"{leg}_foot" for leg in ("LF", "RF", "LH", "RH")]  # spheres
+    for qpos in env.robots.qpos:
+        data.qpos[:] = qpos.numpy()
+        mujoco.mj_forward(env.sim.model, data)
+        assert all(contact.dist > -0.005 for contact in data.contact)
+        center = torch.tensor(np.array([data.geom(name).xpos for name in feet]), dtype=torch.float32)
+        height = center[:, 2] - robot.foot_radius - ground_of(env).terrain.height_at(center[:, :2])
+        clearance.append(height.min().item())
+    assert min(clearance) > -1e-4 and max(clearance) < 0.02
+    rotation = env.state.root_rot
+    assert bool((rotation[:, 2, 2] > 1.0 - 1e-6).all())  # level
+    assert len(set(rotation[:, 0, 0].tolist())) == 14  # facing anywhere
+    for _ in range(20):
+        assert not env.step(still(env)).terminated.any()
+    assert not env.fallen(env.state).any()
+
+
+def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> None:
+    env = rough_env(robot, 32)
+    ground = ground_of(env)
+    assert set(ground.field.tolist()) == set(range(6))
+    offset = env.state.root_pos[:, :2] - ground.terrain.corner[ground.field]
+    assert bool(((offset >= 0) & (offset <= PERIOD_M)).all())
+    env.task.script(5, torch.Generator().manual_seed(0))
+    env.reset()  # a trial spreads its robots evenly
+    assert ground.field.tolist() == [i * 6 // 32 for i in range(32)]
+    env.task.unscript()
+
+
+def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
+    """The same robot a period further on, moved back by the step, does what the one that stayed does."""
+    env = rough_env(robot, 2, fields=1)
+    ground = ground_of(env)
+    for name in ("state", "history"):
+        value = getattr(env.robots, name)
+        setattr(env.robots, name, value[[0, 0]])
+    env.sim.restore(env.sim.snapshot()[[0, 0]])
+    home = env.state.root_pos[0, :2] - ground.terrain.corner[0]
+    # to the edge of the period, then one of them beyond it
+    to_edge = torch.cat((0.3 - home[:1], torch.zeros(2))).expand(2, 3).clone()
+    to_edge[:, 2] = 0.15
+    env.robots.shift(torch.arange(2), to_edge)
+    env.robots.shift(torch.tensor([1]), torch.tensor([[PERIOD_M, 0.0, 0.0]]))
+    apart = env.state.root_pos[1] - env.state.root_pos[0]
+    assert apart.tolist() == pytest.approx([PERIOD_M, 0.0, 0.0], abs=1e-5)
+    for t in range(10):
+        env.step(0.2 * torch.sin(torch.arange(12.0) + 0.3 * t).expand(2, 12))
+        torch.testing.assert_close(env.robots.qpos[0], env.robots.qpos[1], atol=1e-5, rtol=0)
+        local = env.task.local_state(env.state)
+        assert (local.root_pos[1] - local.root_pos[0]).tolist() == pytest.approx([PERIOD_M, 0.0, 0.0], abs=1e-4)
+    torch.testing.assert_close(heading_velocity(env.state)[0], heading_velocity(env.state)[1], atol=2e-3, rtol=0)
+    assert ground.moved.tolist() == [[0.0, 0.0], [-PERIOD_M, 0.0]]
+
+
+def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
+    env = rough_env(robot, 8, "stairs", fields=2)
+    world, local = env.state.root_pos[:, 2], env.task.local_state(env.state).root_pos[:, 2]
+    home = float(robot.home_qpos[2])
+    assert (world - home).abs().max() > 1.0  # on top, or at the bottom
+    torch.testing.assert_close(local, torch.full((8,), home), atol=0.02, rtol=0)
+    known = env.task.privileged()
+    flat = walk_env(robot, 8)
+    grid = ground_of(env).grid_size
+    assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
+    torch.testing.assert_close(known[:, : 13 + 36], true_state(env.task.local_state(env.state), env.home))
+    assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9  # starts are level but for the far corners
+
+
+def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) -> None:
+    env = rough_env(robot, 1, "slopes", fields=1)
+    ground = ground_of(env)
+    # halfway up the side of the pyramid that faces -x, looking along +x, then along +y
+    middle = ground.terrain.corner[0] + torch.tensor([1.9, 4.0])
+    state = env.state._replace(root_pos=torch.cat((middle, torch.tensor([2.0]))).unsqueeze(0))
+    rise = ground.terrain.height_at(middle + torch.tensor([0.1, 0.0])) - ground.terrain.height_at(middle)
+    for rotation, axis in ((torch.eye(3), 0), (torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]), 1)):
+        relief = ground.relief(state._replace(root_rot=rotation.unsqueeze(0))).view(11, 7)
+        steps = relief.diff(dim=axis)
+        # looking along +y, +x is to the right: what lies to the left is lower
+        torch.testing.assert_close(steps, torch.full_like(steps, float(rise) * (1.0, -1.0)[axis]), atol=1e-4, rtol=0)
+        assert relief.mean().abs() < 1e-5
+
+
+def test_shins_may_touch_where_they_are_allowed_to(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {}
+    for may_touch in ("feet", "legs"):
+        env = walk_env(robot, 1, may_touch=may_touch)
+        for body in ("LF_SHANK", "LF_THIGH"):
+            monkeypatch.setattr(
+                env.sim, "sensor", lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]])
+            )
+            failed[may_touch, body] = bool(env.task.touching())
+    assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
+    with pytest.raises(ValueError, match="may_touch must be one of feet, legs"):
+        WalkConfig(may_touch="hands")
+
+
+def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> None:
+    env = rough_env(robot, 6, fields=16, terrain_curriculum=True)
+    ground = ground_of(env)
+    assert ground.row.tolist() == [0] * 6 and set(ground.field.tolist()) <= {0, 1}
+    ground.row = torch.tensor([3, 3, 3, 3, 0, 7])
+    ground.failed = torch.tensor([False, False, True, False, True, False])
+    ground.asked = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
+    ground.went = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
+    # far enough: up; not far enough, failed: down; asked for nothing: stay; at the bottom: stay; at the top: anywhere
+    env.reset()
+    assert ground.row[:5].tolist() == [4, 2, 2, 3, 0] and 0 <= int(ground.row[5]) <= 7
+    assert (ground.field // 2).tolist() == ground.row.tolist()
+    assert ground.asked.tolist() == [0.0] * 6
+
+
+def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
+    env = rough_env(robot, 2)
+    ground = ground_of(env)
+    command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
+    ground.advance(torch.tensor([False, True]), command, torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    torch.testing.assert_close(ground.asked, torch.tensor([0.5 * 0.02, 0.0]))
+    torch.testing.assert_close(ground.went, torch.tensor([0.6 * 0.02, 0.0]))
+    assert ground.failed.tolist() == [False, True]
+
+
+def test_a_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
+    def run(env: WalkEnv, steps: int) -> list[Tensor]:
+        seen = []
+        for t in range(steps):
+            step = env.step(0.4 * torch.sin(torch.arange(5 * 12) + float(t)).view(5, 12))
+            env.reset(step.terminated | step.truncated)
+            seen += [env.state.pack(), ground_of(env).field, ground_of(env).row, env.task.privileged()]
+        return seen
+
+    settings: dict[str, Any] = {"fields": 8, "terrain_curriculum": True, "episode_s": 0.1}
+    first = rough_env(robot, 5, "mixed", **settings)
+    run(first, 7)
+    kept = {name: value.clone() for name, value in first.state_dict().items()}
+    other = rough_env(robot, 5, "mixed", seed=9, **settings)
+    other.load_state_dict(kept)
+    assert all(torch.equal(a, b) for a, b in zip(run(first, 10), run(other, 10), strict=True))
+    for name, value, message in (
+        ("task.ground.field", torch.full((5,), 8), "field"),
+        ("task.ground.row", torch.full((5,), -1), "level"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict({**kept, name: value})
+    flat = walk_env(robot, 5)
+    with pytest.raises(ValueError, match="flat ground"):
+        other.load_state_dict(flat.state_dict())
+
+
+def test_bad_settings_are_refused_in_one_line() -> None:
+    for settings, message in (
+        ({"terrain": "swamp"}, "terrain must be one of flat, perlin, .*; got 'swamp'"),
+        ({"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
+        ({"terrain": "perlin", "terrain_height": -1.0}, "terrain_height must lie in"),
+        ({"terrain_fields": 0}, "terrain_fields must be"),
+    ):
+        with pytest.raises(ValueError, match=message) as raised:
+            WalkConfig(**settings)
+        assert "\n" not in str(raised.value)
