@@ -139,6 +139,14 @@ class Task(ABC):
         flat ground it is the state."""
         return state
 
+    def unmoved(self, state: RobotState) -> RobotState:
+        """A state of all robots (n, ...) as an integral of its velocities, where the task moves robots about."""
+        return state
+
+    def level(self, state: RobotState) -> Tensor | None:
+        """Height of the ground around all robots, (n, 1) [m]; None where it is flat, at 0."""
+        return None
+
     def privileged(self) -> Tensor:
         """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n,
         p)."""

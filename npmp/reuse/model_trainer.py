@@ -184,6 +184,8 @@ class ModelTrainer(Resumable):
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
         }
+        if self.task.level(env.state) is not None:
+            sizes["level"] = 1
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
@@ -260,7 +262,10 @@ class ModelTrainer(Resumable):
             "policy_cell": memory.policy.cell,
             "goal": goal,
             **robot_note(env, action, self.physics_size),
+            "state": self.task.unmoved(env.state).pack(),
         }
+        if (level := self.task.level(env.state)) is not None:
+            note["level"] = level
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
 
     def _randn(self, like: Tensor) -> Tensor:

@@ -134,14 +134,18 @@ class Ground:
         """The mean height of the ground `around`, (...) [m]."""
         return self.around(state).mean(-1)
 
+    def unmoved(self, state: RobotState) -> RobotState:
+        """The state of all robots as if they had never been moved back by a period."""
+        return state._replace(root_pos=torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1))
+
     def local(self, state: RobotState) -> RobotState:
-        """The state of all robots as if they had never been moved, their height above the ground's `level`.
+        """The same with their height above the ground's `level`.
 
         Heights follow the ground: over time they are no integral of the velocities, as heights above one level are.
         """
-        height = state.root_pos[..., 2] - self.level(state)
-        place = state.root_pos[..., :2] - self.moved
-        return state._replace(root_pos=torch.cat((place, height.unsqueeze(-1)), -1))
+        place = self.unmoved(state).root_pos.clone()
+        place[..., 2] -= self.level(state)
+        return state._replace(root_pos=place)
 
     def relief(self, state: RobotState) -> Tensor:
         """What a critic knows of the ground: the heights `around` about their mean, (..., g) [m], at most 1."""

@@ -324,6 +324,14 @@ class Walk(DifferentiableTask):
         """As `Task.local_state`; on rough ground as `Ground.local`."""
         return state if self.ground is None else self.ground.local(state)
 
+    def unmoved(self, state: RobotState) -> RobotState:
+        """As `Task.unmoved`; on rough ground as `Ground.unmoved`."""
+        return state if self.ground is None else self.ground.unmoved(state)
+
+    def level(self, state: RobotState) -> Tensor | None:
+        """As `Task.level`."""
+        return None if self.ground is None else self.ground.level(state).unsqueeze(-1)
+
     def input_range(self) -> CommandRange:
         """The range that commands are drawn from."""
         return self._bounds

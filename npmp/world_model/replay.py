@@ -54,7 +54,8 @@ class Replay:
         frames: int = 2**53,
     ):
         """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any others, which `moments`
-        gives besides. device: where all of it is kept. frames: of the reference, to hold restored slots against."""
+        gives besides; heights count above what is noted as `level`. device: where all of it is kept. frames: of the
+        reference, to hold restored slots against."""
         self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
         self.device = device
@@ -100,14 +101,24 @@ class Replay:
         slot, env = self._draw(batch, length, generator)
         steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
-        states, before = self.floats["state"][steps, env], steps[:-1]
+        states, before = self._above_ground(self.floats["state"][steps, env], slot, env), steps[:-1]
         return Window(states, self.floats["setpoint"][before, env], self.floats["physics"][before, env], valid)
 
     def moments(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> dict[str, Tensor]:
         """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""
         slot, env = self._draw(batch, 0, generator, tracking=tracking)
         integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
-        return {k: v[slot, env] for k, v in self.floats.items()} | integers
+        floats = {k: v[slot, env] for k, v in self.floats.items() if k != "level"}
+        return floats | integers | {"state": self._above_ground(floats["state"], slot, env)}
+
+    def _above_ground(self, states: Tensor, slot: Tensor, env: Tensor) -> Tensor:
+        """Packed states (..., B, s) of robots env (B,) with heights above the ground at slots (B,): the same ground for
+        all of a window, so that heights remain the integral of velocities."""
+        if "level" not in self.floats:
+            return states
+        lowered = states.clone()
+        lowered[..., 2] -= self.floats["level"][slot, env, 0]  # the third number of a packed state
+        return lowered
 
     def starts(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> Start:
         """Random single moments to imagine from; `tracking`: of robots that have reference left."""

@@ -10,8 +10,10 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp import geometry
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import context_size
+from npmp.envs.state import RobotState
 from npmp.nets.high_level import HighLevelState
 from npmp.reuse import HighLevelPolicy, ModelTrainer, ModelTrainerConfig
 from npmp.reuse.imagination import Carry, PolicyImagination
@@ -169,3 +171,21 @@ def test_what_does_not_fit_is_refused(
         run.load_state_dict({**run.state_dict(), "carried.memory.skill.z": torch.zeros(2, 4)})
     with pytest.raises(ValueError, match="warmup_steps"):
         ModelTrainerConfig(warmup_steps=8)
+
+
+def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    rough = replace(walking, terrain="perlin", terrain_level=1.0, terrain_fields=4)
+    run = trainer(robot, rough, skill, policy)
+    run.warm_up()
+    assert bool(torch.isfinite(torch.tensor(list(run.iteration(0.0).values()))).all())
+    window = run.replay.windows(64, 4, torch.Generator().manual_seed(0))
+    states, valid = RobotState.unpack(window.states), window.valid
+    moved = states.root_pos[1:] - states.root_pos[:-1]
+    went = geometry.to_world(states.root_rot[1:], states.root_vel[1:]) * run.env.dt
+    torch.testing.assert_close(moved * valid.unsqueeze(-1), went * valid.unsqueeze(-1), atol=1e-4, rtol=0)
+    # standing or stumbling, and not at the world's heights of fields that go up and down by some 0.3 m
+    heights = states.root_pos[0, :, 2]
+    world = run.replay.floats["state"][: run.replay.filled, :, 2]
+    assert heights.std() < world.std() and abs(heights.mean() - float(robot.home_qpos[2])) < 0.15
