@@ -21,7 +21,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,8 @@ from hydra.errors import ConfigCompositionException, HydraException, OverridePar
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
 
 from experiments.failures import USER_ERROR, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
@@ -147,6 +148,28 @@ def console(*, stderr: bool = False) -> Console:
     columns = os.environ.get("COLUMNS", "")
     told = columns.isdecimal() and int(columns) > 0
     return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
+
+
+def say(*lines: str, wrap: bool = False) -> None:
+    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at the terminal's width."""
+    for line in lines:
+        console().print(line, highlight=False, markup=False, soft_wrap=not wrap)
+
+
+def table(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[RenderableType]] = (),
+    *,
+    right: Collection[str] = (),
+    **look: Any,
+) -> Table:
+    """A table for the terminal. right: columns of numbers; look: as `rich.table.Table` takes it."""
+    made = Table(**look)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import math
 import os
 import sys
@@ -18,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.common import Run, console, quoted, verb
-from experiments.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, write_json
+from npmp.training.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
 
 UNITS = {"minutes": "min", "env_steps": "steps"}
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
@@ -47,7 +46,7 @@ def run(config: DictConfig, run: Run) -> int:
     show(groups, table, str(config.score))
     run.begin()
     write_csv(run.folder / "comparison.csv", groups, table)
-    write_json(run.folder / "comparison.json", groups, table, config, budgets)
+    write_curves(run.folder / "comparison.json", groups, table, config, budgets)
     title = str(config.title or config.score).replace("_", " ")
     plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
     page(run.folder / "comparison.html", groups, table, title=title)
@@ -169,7 +168,7 @@ def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> 
             writer.writerow([group.label, *group.settings.values(), seeds, unfinished, *known])
 
 
-def write_json(
+def write_curves(
     path: Path, groups: Sequence[Group], table: Sequence[Figures], config: DictConfig, budgets: Budgets
 ) -> None:
     """Everything: the figures and every run's curve. Paths are relative to the folder that holds all of the runs."""
@@ -200,8 +199,7 @@ def write_json(
             for group, row in zip(groups, table, strict=True)
         ],
     }
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    write_json(path, told, indent=1)
 
 
 def _plain(figure: Figure) -> dict[str, float | int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from experiments.common import (
 )
 from experiments.help import choices
 from mocap_data import MotionSet, write_motions
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import atomic_path, new_hdf5, write_json
 from mocap_data.synthetic import demo_clips
 from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy
@@ -117,8 +116,7 @@ def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: 
         found[name] = {"module": name, "data": "motions.h5"} | evaluate.evaluate(
             skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
         )
-        with atomic_path(out / "evaluation.json") as path:
-            path.write_text(json.dumps(found[name], indent=2) + "\n")
+        write_json(out / "evaluation.json", found[name])
     return found
 
 
@@ -188,15 +186,13 @@ def run(config: DictConfig, run: Run) -> int:
         HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, motions,
         robots_at_once=config.starts, seed=run.seed, threads=run.threads,
     )  # fmt: skip
-    with atomic_path(out / "evaluation.json") as path:
-        path.write_text(json.dumps(evaluation, indent=2) + "\n")
+    write_json(out / "evaluation.json", evaluation)
     shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
     summary = summarize(motions, learned, walked, evaluation, run, stages.seconds)
     summary["zero_shot"] = {name: found["mean"] for name, found in shipped.items()}
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
-    with atomic_path(out / "summary.json") as path:
-        path.write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(out / "summary.json", summary)
     with atomic_path(out / "shipped" / "rollouts.h5") as merged:
         together = beside_each_other(out, evaluation, shipped, merged)
     write_report(out, motions, together, walking, summary, config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import json
 import os
 import platform
 import subprocess
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from experiments.common import Run, above_zero, console, cpus, verb
 from experiments.failures import INTERNAL_ERROR, OK
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 
 Verdict = Literal["ok", "absent", "broken"]
 SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
@@ -76,8 +75,7 @@ def run(config: DictConfig, run: Run) -> int:
     ]
     show(findings)
     if run.out is not None:
-        with atomic_path(run.out) as path:
-            path.write_text(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n", encoding="utf-8")
+        write_json(run.out, [asdict(finding) for finding in findings])
     broken = [finding for finding in findings if finding.verdict == "broken"]
     if broken:
         print(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")

@@ -6,8 +6,6 @@ refuse it for, and the exit code is 2.
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -38,12 +36,13 @@ from experiments.motion_findings import (
 )
 from mocap_data import hdf5
 from mocap_data.errors import InputError, unknown
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 from mocap_data.hdf5 import member, members, open_hdf5
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import MAX_JSON_BYTES, parse_json, reading, regular_file
 from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
+from npmp.training.tables import read_table
 
 RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its format
 KINDS = (RECORDING, *robot_motions.KINDS)
@@ -60,8 +59,7 @@ def run(config: DictConfig, run: Run) -> int:
     findings = inspect(path, None if config.kind is None else str(config.kind))
     show(findings)
     if run.out is not None:
-        with atomic_path(run.out) as temporary:
-            temporary.write_text(json.dumps(findings, indent=2) + "\n", encoding="utf-8")
+        write_json(run.out, findings)
     return USER_ERROR if findings.get("problems") else 0
 
 
@@ -393,13 +391,7 @@ def metrics_rows(path: Path) -> list[dict[str, Any]] | None:
       InputError: for a damaged one.
     """
     metrics = path / "metrics.csv"
-    if not metrics.is_file():
-        return None
-    try:
-        with metrics.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (csv.Error, ValueError) as error:
-        raise InputError(f"{metrics}: not a table of metrics ({one_line(error)[:120]})") from None
+    return read_table(metrics) if metrics.is_file() else None
 
 
 def last_metrics(rows: list[dict[str, Any]]) -> Findings:

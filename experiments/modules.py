@@ -3,7 +3,6 @@ folder."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mocap_data.files import atomic_path
 from npmp import modules
 from npmp.modules.cards import CardContent, write_card
 from npmp.skill import STORED_AS, SkillModule
+from npmp.training.tables import hours_of
 
 ACTIONS = ("list", "show", "pack", "add")
 # settings of a run that say nothing of what came out, or are said otherwise
@@ -97,8 +97,8 @@ def add(config: DictConfig, run: Run) -> None:
     skill = SkillModule.load(folder / "module")
     name = str(config.name or folder.resolve().name)
     motions = None if config.data is None else read_motions(str(config.data), robot=skill.robot)
-    evaluations = [read_json(Path(str(entry)), "evaluation.json") for entry in config.evaluations]
-    wander = None if config.wander is None else read_json(Path(str(config.wander)), "wander.json")
+    evaluations = [read_json(entry, "evaluation.json") for entry in config.evaluations]
+    wander = None if config.wander is None else read_json(config.wander, "wander.json")
     place = destination(run.out or Path("modules") / name, config)
     content = CardContent(
         name=name,
@@ -121,23 +121,10 @@ def add(config: DictConfig, run: Run) -> None:
     print(f"{place}: module.json, module.safetensors, CARD.md")
 
 
-def read_json(path: Path, name: str) -> dict[str, Any]:
+def read_json(place: object, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
-    path = path / name if path.is_dir() else path
-    content = outside.read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a readable {name}")
-    return content
-
-
-def hours_of(folder: Path) -> float | None:
-    """Wall-clock hours of a run, from its timing.csv; None where it has none."""
-    try:
-        with open(outside.regular_file(folder / "timing.csv"), newline="", encoding="utf-8") as file:
-            rows = [float(row["wall_s"]) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError, csv.Error):
-        return None
-    return rows[-1] / 3600.0 if rows else None
+    path = Path(str(place))
+    return outside.read_json_object(path / name if path.is_dir() else path)
 
 
 def size_of(motions: MotionSet) -> dict[str, Any]:

@@ -3,7 +3,6 @@ clips."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from experiments.backend import robots_config_of
 from experiments.common import Run, above_zero, at_least, console, one_of, verb
 from experiments.report import skill_page
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import new_hdf5, write_json
 from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
@@ -257,8 +256,7 @@ def show_interpolation(figures: dict[str, Any]) -> None:
 def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
     """OUT/NAME, where there is an OUT."""
     if run.out is not None:
-        with atomic_path(run.out / name) as path:
-            path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_json(run.out / name, figures)
 
 
 def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.report import figures, replay, video
-from experiments.report.data import ReportData, Rollout, Rollouts, Walking, read_metrics, read_rollouts
+from experiments.report.data import ReportData, Rollout, Rollouts, Walking, read_rollouts
 from experiments.report.figures import Line
 from experiments.report.parts import (
     FOOT_CSS,
@@ -39,6 +39,7 @@ from experiments.report.parts import (
 )
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
 # Beyond these the page would grow past what a browser opens at once; the figures of the rest are in the tables.

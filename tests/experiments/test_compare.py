@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from experiments import cli, common, compare
-from experiments.comparison import (
+from npmp.training.comparison import (
     Figure,
     TrainingRun,
     find_runs,

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from omegaconf import OmegaConf
 
-from experiments.common import stored_config
-from experiments.report.data import as_number, read_table
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
+from npmp.training.tables import as_number, read_table
 
 FloatArray = npt.NDArray[np.float64]
 Settings = dict[str, str]  # dotted keys, values as they are shown
@@ -143,8 +142,11 @@ def read_run(path: Path, score: str) -> TrainingRun:
     Raises:
       InputError: for a folder that is damaged, or has no such metric.
     """
-    verb, config = stored_config(path)
-    settings = {key: value for key, value in _flat(OmegaConf.to_container(config, resolve=True)) if key not in APART}
+    config = read_yaml(path / "config.yaml")
+    if not isinstance(config, dict):
+        raise InputError(f"{path / 'config.yaml'}: not a configuration (keys and values expected)")
+    verb = config.pop("verb", None)
+    settings = {key: value for key, value in _flat(config) if key not in APART}
     metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
