@@ -151,7 +151,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(*lines: str, wrap: bool = False) -> None:
-    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at the terminal's width."""
+    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its width."""
     for line in lines:
         console().print(line, highlight=False, markup=False, soft_wrap=not wrap)
 

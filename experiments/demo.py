@@ -11,9 +11,8 @@ from typing import Any
 
 import h5py
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-import npmp
 from experiments import evaluate, imitate, report, reuse
 from experiments.common import (
     Run,
@@ -246,7 +245,7 @@ def summarize(
         "seconds": seconds,
         "seed": run.seed,
         "threads": run.threads,
-        "versions": report.versions() | {"npmp": npmp.__version__},
+        "versions": report.versions(),
     }
 
 
@@ -289,13 +288,7 @@ def write_report(
             learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
             walking=walking,
             robot=evaluation["robot"],
-            provenance={
-                "command": report.command_line(),
-                "seed": summary["seed"],
-                "versions": summary["versions"],
-                "machine": report.machine_summary(),
-                "config": OmegaConf.to_container(config, resolve=True),
-            },
+            provenance=report.made_by(config, summary["seed"]),
         ),
         film=config.video == "auto",
     )

@@ -380,7 +380,7 @@ def write_report(
     config: DictConfig,
 ) -> None:
     """The HTML report."""
-    from experiments.report import command_line, machine_summary, retarget_page, versions
+    from experiments.report import command_line, made_by, retarget_page
 
     retarget_page.build(
         page,
@@ -393,13 +393,7 @@ def write_report(
             failures=[described(failure) for failure in failures],
             seconds=seconds,
             replays=config.replays,
-            provenance={
-                "command": command_line(),
-                "dataset": str(run.out),
-                "versions": versions() | {"npmp": npmp.__version__},
-                "machine": machine_summary(),
-                "config": OmegaConf.to_container(config, resolve=True),
-            },
+            provenance={"command": command_line(), "dataset": str(run.out)} | made_by(config),
         ),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments import report
@@ -162,7 +162,7 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
         }
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / trials["prior"].dt)
         if config.report:
-            skill_page.wandering(run.out / "report.html", robot, figures, trials, provenance(config, run))
+            skill_page.wandering(run.out / "report.html", robot, figures, trials, report.made_by(config, run.seed))
     show_wandering(figures)
     where_it_is(config, run)
 
@@ -227,7 +227,7 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / result.dt)
         if config.report:
             skill_page.interpolation(
-                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, provenance(config, run)
+                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, report.made_by(config, run.seed)
             )
     show_interpolation(figures)
     where_it_is(config, run)
@@ -268,17 +268,6 @@ def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray,
             group = file.create_group(name)
             group.attrs["rate_hz"], group.attrs["up_frames"] = rate_hz, min(frames, len(qpos))
             group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
-
-
-def provenance(config: DictConfig, run: Run) -> dict[str, Any]:
-    """What a page says of how it was made."""
-    return {
-        "command": report.command_line(),
-        "seed": run.seed,
-        "versions": report.versions(),
-        "machine": report.machine_summary(),
-        "config": OmegaConf.to_container(config, resolve=True),
-    }
 
 
 def where_it_is(config: DictConfig, run: Run) -> None:

@@ -6,11 +6,10 @@ report.build(Path("runs/demo/report.html"), report.ReportData(title="Demo", roll
 
 from experiments.report.data import (
     ReportData,
-    Rollout,
-    Rollouts,
     Walking,
     command_line,
     machine_summary,
+    made_by,
     read_rollouts,
     retarget_rows,
     scrub,
@@ -21,13 +20,12 @@ from experiments.report.parts import is_report
 
 __all__ = [
     "ReportData",
-    "Rollout",
-    "Rollouts",
     "Walking",
     "build",
     "command_line",
     "is_report",
     "machine_summary",
+    "made_by",
     "read_rollouts",
     "retarget_rows",
     "scrub",

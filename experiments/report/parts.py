@@ -151,13 +151,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the text at its end, its CSS class, a mark to compare with."""
+    """One horizontal bar: a value, the text at its end, its CSS class."""
 
     label: str
     value: float
     text: str
     css: str = "robot"
-    mark: float | None = None
 
 
 @dataclass(frozen=True)
@@ -169,13 +168,12 @@ class Bars:
     bars: Sequence[Bar]
     full: float | None = None
     unit: str = ""
-    mark_name: str = ""
 
-    def share(self, value: float | None) -> float | None:
+    def share(self, value: float) -> float | None:
         """A value in per cent of the longest bar, or of the whole; None where there is none."""
-        if value is None or not math.isfinite(value):
+        if not math.isfinite(value):
             return None
-        finite = [v for b in self.bars for v in (b.value, b.mark) if v is not None and math.isfinite(v)]
+        finite = [bar.value for bar in self.bars if math.isfinite(bar.value)]
         most = self.full if self.full is not None else max(finite, default=1.0)
         return round(100 * min(max(value / most if most > 0 else 0.0, 0.0), 1.0), 2)
 
