@@ -16,7 +16,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, quoted, verb
+from experiments.common import Run, console, quoted, say, verb
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from npmp.training.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
@@ -50,7 +50,7 @@ def run(config: DictConfig, run: Run) -> int:
     title = str(config.title or config.score).replace("_", " ")
     plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
     page(run.folder / "comparison.html", groups, table, title=title)
-    console().print(f"plot, page and tables: {run.folder}", highlight=False, soft_wrap=True)
+    say(f"plot, page and tables: {run.folder}")
     return 0
 
 
@@ -144,10 +144,8 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
         lengths = [short(row[axis].mean) for axis in AXES]
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
         shown.add_row(Text(group.label), str(len(group.runs)), *map(Text, [*lengths, *others]))
-    out = console()
-    out.print(shown)
-    for line in notes(groups):
-        out.print(line, highlight=False, markup=False)
+    console().print(shown)
+    say(*notes(groups), wrap=True)
 
 
 # --- as files

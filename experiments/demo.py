@@ -21,6 +21,7 @@ from experiments.common import (
     console,
     one_of,
     quoted,
+    say,
     seed_everything,
     stored_config,
     verb,
@@ -205,16 +206,14 @@ def print_results(
     """The tables, and the line below them."""
     evaluate.print_table(evaluation)
     for name, found in shipped.items():
-        console().print(f"{name}, shipped, on the same clips, which it never saw:", highlight=False)
+        say(f"{name}, shipped, on the same clips, which it never saw:")
         evaluate.print_table(found)
-    console().print(
+    say(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
         f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
         f"velocity error {summary['velocity_error']['random_latents']:.2f} with random latents and "
         f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
-        f"{out / 'report.html'}",
-        highlight=False,
-        soft_wrap=True,
+        f"{out / 'report.html'}"
     )
 
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from omegaconf import DictConfig
-from rich.table import Table
+from rich.markup import escape
 
-from experiments.common import Run, above_zero, console, cpus, verb
+from experiments.common import Run, above_zero, console, cpus, table, verb
 from experiments.failures import INTERNAL_ERROR, OK
 from mocap_data.files import write_json
 
@@ -87,23 +87,16 @@ def run(config: DictConfig, run: Run) -> int:
 
 def show(findings: list[Finding]) -> None:
     """The findings as one table."""
-    out = console()
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("")
-    table.add_column("what", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("detail", overflow="fold")
+    shown = table(("", "what", "state", "detail"), show_edge=False, pad_edge=False)
     section = ""
     for finding in findings:
         if section and finding.section != section:
-            table.add_section()
-        detail = finding.detail + (
-            f"\n[dim]-> {finding.advice.replace('[', chr(92) + '[')}[/]" if finding.advice else ""
-        )
+            shown.add_section()
+        advice = f"\n[dim]-> {escape(finding.advice)}[/]" if finding.advice else ""
         first = finding.section if finding.section != section else ""
-        table.add_row(first, finding.name, SIGNS[finding.verdict], detail)
+        shown.add_row(first, finding.name, SIGNS[finding.verdict], finding.detail + advice)
         section = finding.section
-    out.print(table)
+    console().print(shown)
 
 
 def check_python() -> Finding:

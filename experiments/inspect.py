@@ -18,7 +18,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, stored_config, verb
+from experiments.common import Run, console, say, stored_config, verb
 from experiments.failures import USER_ERROR, one_line
 from experiments.motion_findings import (
     FIGURES,
@@ -437,16 +437,13 @@ def show(findings: Findings) -> None:
     out = console()
     for key, value in findings.items():
         if key == "problems":
-            out.print(f"problems: {'; '.join(value)}", highlight=False, markup=False, soft_wrap=True)
+            say(f"problems: {'; '.join(value)}")
         elif key == "runs" and isinstance(value, dict):
-            for name, figures in value.items():
-                out.print(f"  {name}: {text(figures)}", highlight=False, markup=False, soft_wrap=True)
+            say(*(f"  {name}: {text(figures)}" for name, figures in value.items()))
         elif key == "provenance" and isinstance(value, dict):
-            out.print("provenance:")
-            for name, entry in value.items():
-                out.print(f"  {name}: {text(entry)}", highlight=False, markup=False, soft_wrap=True)
+            say("provenance:", *(f"  {name}: {text(entry)}" for name, entry in value.items()))
         elif key == "path":
-            out.print(f"path: {value}", highlight=False, markup=False, soft_wrap=True)
+            say(f"path: {value}")
         elif key == "medians":  # stand below the clips
             continue
         elif key == "clips" and findings["kind"] == MOTIONS and len(value) > 1:
@@ -456,7 +453,7 @@ def show(findings: Findings) -> None:
         elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             out.print(records(key, value))
         else:
-            out.print(f"{key}: {text(value)}", highlight=False, markup=False, soft_wrap=True)
+            say(f"{key}: {text(value)}")
 
 
 def text(value: Any) -> str:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from rich.table import Table
 
-from experiments.common import Run, compose, console, one_of, stored_config, verb
+from experiments.common import Run, compose, console, one_of, stored_config, table, verb
 from experiments.evaluate import top_speed
 from experiments.help import choices
 from mocap_data import MotionSet, outside, read_motions
@@ -35,9 +34,8 @@ def run(config: DictConfig, run: Run) -> int:
         show_modules()
         return 0
     if config.target is None:
-        what = (
-            "a run: its folder" if config.action == "add" else f"a module: {', '.join(modules.names()) or 'its folder'}"
-        )
+        a_module = f"a module: {', '.join(modules.names()) or 'its folder'}"
+        what = "a run: its folder" if config.action == "add" else a_module
         raise InputError(f"npmp modules {config.action} needs {what}")
     if config.action == "show":
         print(modules.card(str(config.target)))
@@ -53,15 +51,14 @@ def run(config: DictConfig, run: Run) -> int:
 
 def show_modules() -> None:
     """A line per shipped module."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in ("module", "robot", "latent", "trained on", "licences of the data"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for name in modules.names():
         skill = SkillModule.load(modules.find(name))
         training = skill.contract.training
         clips = f"{len(training.get('clips', []))} clips, {training.get('env_steps', 0):,} steps"
-        table.add_row(name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", [])))
-    console().print(table)
+        rows.append((name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", []))))
+    columns = ("module", "robot", "latent", "trained on", "licences of the data")
+    console().print(table(columns, rows, show_edge=False, pad_edge=False))
     print("module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it.")
 
 

@@ -1,4 +1,4 @@
-"""The recordings that source= names: finding them, reading them, and saying what could not be read.
+"""The recordings that source= names: reading them, and saying what could not be read.
 
 A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others; a file may hold
 several. What fails is listed, the rest goes on.
@@ -7,22 +7,21 @@ several. What fails is listed, the rest goes on.
 from __future__ import annotations
 
 import dataclasses
-import glob
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from experiments.failures import one_line
 from mocap_data import Clip, ReferenceMotion, demo_clips
 from mocap_data.errors import InputError
-from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.readers import options_of, read_all
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
 from npmp.robots import Robot
 from retarget.imported import import_motion, is_robot_motion
+from retarget.sources import Recording, recordings
 
 SYNTHETIC = "synthetic"  # the source that needs no recording
 Failure = tuple[str, str]  # what failed, why
@@ -48,50 +47,6 @@ def report_failures(failures: Sequence[Failure]) -> None:
     """Recordings left out, one line each, on stderr."""
     for failure in failures:
         print(f"npmp: left out: {described(failure)}", file=sys.stderr)
-
-
-def counted(number: int, noun: str) -> str:
-    """ "1 motion", "2 motions"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-class Recording(NamedTuple):
-    """A file and the frames of it to use."""
-
-    path: Path
-    start: int
-    stop: int | None  # the frame to stop before; None: the end
-
-    @property
-    def whole(self) -> bool:
-        """Whether all frames are used."""
-        return not self.start and self.stop is None
-
-    def frames(self, num_frames: int) -> tuple[int, int]:
-        """The frames [start, stop) of a recording of so many; a stop beyond its end means its end.
-
-        Raises:
-          InputError: with the frames as they were asked for, where none are left.
-        """
-        stop = num_frames if self.stop is None else min(self.stop, num_frames)
-        if self.start >= stop:
-            asked = f"{self.start}:{'' if self.stop is None else self.stop}"
-            raise InputError(f"{self.path}: no frames {asked}; the recording has {counted(num_frames, 'frame')}")
-        return self.start, stop
-
-    def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
-        """Those frames of the recording.
-
-        The name tells the stretch from others of the same file ("walk_800_1400"), a whole file keeps its own.
-
-        Raises:
-          InputError: as `frames` does.
-        """
-        start, stop = self.frames(clip.num_frames)
-        if self.whole:
-            return clip
-        name = f"{clip.name}_{start}_{'end' if self.stop is None else stop}"
-        return dataclasses.replace(clip.crop(start, stop), name=name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,64 +75,6 @@ class Gathered(NamedTuple):
     def files(self) -> dict[str, str]:
         """The file of each clip, for messages."""
         return {name: origin.file for name, origin in self.origins.items()}
-
-
-def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
-    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others take start and stop.
-
-    Raises:
-      InputError: where nothing is found, or for a stretch that is none.
-    """
-    if isinstance(source, ListConfig | list | tuple):
-        return [recording for entry in source for recording in recordings(entry, start, stop)]
-    text = str(source)
-    place, at, stretch = text.rpartition("@")
-    if not at or Path(text).expanduser().exists():
-        return [Recording(path, start, stop) for path in sources(source)]
-    if "," in text and not Path(place).expanduser().exists():  # several, each with frames of its own
-        return recordings([part.strip() for part in text.split(",") if part.strip()], start, stop)
-    if found := re.fullmatch(r"(\d*):(\d*)", stretch, re.ASCII):
-        first, last = int(found[1] or 0), int(found[2]) if found[2] else None
-        return [Recording(path, first, last) for path in sources(place)]
-    if Path(place).expanduser().exists():
-        raise InputError(
-            f"{text!r}: {stretch!r} is no stretch of frames; FILE@START:STOP takes whole numbers from 0, "
-            f"e.g. {place}@100:700"
-        )
-    return [Recording(path, start, stop) for path in sources(source)]
-
-
-def sources(source: Any) -> list[Path]:
-    """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or a list of them.
-
-    Raises:
-      InputError: where nothing is found.
-    """
-    if isinstance(source, ListConfig | list | tuple):
-        found = [path for entry in source for path in sources(entry)]
-        return list(dict.fromkeys(found))
-    text = str(source)
-    path = Path(text).expanduser()
-    if path.is_dir():
-        files = sorted(entry for entry in path.rglob("*") if entry.is_file() and is_readable(entry))
-        if not files:
-            raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
-        return files
-    if path.exists():
-        return [path]
-    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-    if matches:
-        return [entry for match in matches for entry in (sources(match) if match.is_dir() else [match])]
-    if "," in text:
-        return sources([part.strip() for part in text.split(",") if part.strip()])
-    if glob.has_magic(text):
-        raise InputError(f"no file matches {text!r}")
-    raise InputError(f"no file or folder {text!r} (source=synthetic needs none)")
-
-
-def is_readable(path: Path) -> bool:
-    """Whether a file in a folder is taken for a recording; READMEs, licences and skeletons are not."""
-    return is_recording(path) or is_robot_motion(path)
 
 
 def gather(config: DictConfig, robot: Robot) -> Gathered:

@@ -16,22 +16,20 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import npmp
-from experiments.common import Run, at_least, console, one_of, verb
+from experiments.common import Run, at_least, console, one_of, say, verb
 from experiments.failures import one_line
-from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, is_marked, table_of
+from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from experiments.recordings import (
     SYNTHETIC,
     Failure,
     Gathered,
     Origin,
-    counted,
     described,
     gather,
-    recordings,
     report_failures,
 )
 from mocap_data import Clip, MotionSet, write_motions
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
@@ -41,6 +39,8 @@ from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleani
 from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
 from retarget.doubts import doubts
 from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
+from retarget.overview import is_marked
+from retarget.sources import recordings
 
 SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
 CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))
@@ -59,7 +59,7 @@ def run(config: DictConfig, run: Run) -> int:
 
     Fails when nothing is left, or with strict=true at the first failure.
     """
-    terminal, begin = console(), time.perf_counter()
+    begin = time.perf_counter()
     at_least(config, rounds=1, iterations=1, start=0, replays=0)
     one_of(config, "method", *METHODS)
     options, filters = solver_options(config), clean_options(config)
@@ -87,18 +87,16 @@ def run(config: DictConfig, run: Run) -> int:
     )
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
     write_motions(run.folder, motion_set)
-    show(terminal, cleaned, doubtful, config.clean)
+    show(cleaned, doubtful, config.clean)
     frames = sum(clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin
-    terminal.print(
+    say(
         f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from {counted(frames, 'frame')} in "
-        f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}",
-        highlight=False,
-        soft_wrap=True,
+        f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
         write_report(page, robot, whole, cleaned, clips, doubtful, failures, seconds, run, config)
-        terminal.print(f"report: {page}", highlight=False, soft_wrap=True)
+        say(f"report: {page}")
     sys.stdout.flush()  # the warnings belong after the table, also where both streams go to one place
     warn(doubtful)
     report_failures(failures)
@@ -347,8 +345,9 @@ def provenance_of(
     }
 
 
-def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
+def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
     """The tables on the terminal."""
+    terminal = console()
     terminal.print(table_of(cleaned.motions, doubtful))
     motions = cleaned.motions.motions
     terminal.print(LEGEND, style="dim", highlight=False)
@@ -364,7 +363,7 @@ def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_clean
         held = sum(m.duration_s for m in motions if m.split == "validation")
         if held:
             lines.append(f"{held:.1f} s of all for validation")
-        terminal.print(", ".join(lines), highlight=False, soft_wrap=True)
+        say(", ".join(lines))
 
 
 def write_report(

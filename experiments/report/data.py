@@ -42,7 +42,7 @@ class Walking:
         qpos, random_qpos: (T, nq) for the replay.
     """
 
-    time_s: FloatArray
+    time_s: npt.NDArray[Any]
     command: npt.NDArray[Any]
     achieved: npt.NDArray[Any]
     random_achieved: npt.NDArray[Any]

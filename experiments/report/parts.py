@@ -64,11 +64,6 @@ def foot_label(names: Sequence[str], i: int) -> str:
     return re.sub(r"(?i)_?foot$", "", names[i]) or names[i] if i < len(names) else f"foot {i}"
 
 
-def plural(count: int, word: str) -> str:
-    """A count and its word."""
-    return f"{count} {word}{'s' * (count != 1)}"
-
-
 class Scrubber:
     """`scrub` bound to the report's folder, for text and, recursively, for what holds text."""
 

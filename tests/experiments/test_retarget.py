@@ -296,8 +296,8 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.motion_tables import worst
     from retarget import retarget
+    from retarget.overview import worst
 
     motion = retarget(walk, robots.load("anymal_b"))
     bad = {**motion.quality, "rms_marker_m": 0.5}
@@ -314,8 +314,8 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
 def test_what_is_marked(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.motion_tables import is_marked
     from retarget import retarget
+    from retarget.overview import is_marked
 
     motion = dataclasses.replace(retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a")
     assert not is_marked(motion, {})
