@@ -19,9 +19,23 @@ from rich.text import Text
 from experiments.common import Run, console, quoted, say, verb
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from npmp.training.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
+from npmp.training.comparison import (
+    AXES,
+    LENGTHS,
+    UNITS,
+    Budgets,
+    Figure,
+    Figures,
+    Group,
+    figures,
+    find_runs,
+    group_runs,
+    notes,
+    read_run,
+    shared_end,
+    short,
+)  # fmt: skip
 
-UNITS = {"minutes": "min", "env_steps": "steps"}
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
 # Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with
 # dots.
@@ -29,9 +43,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 STYLES = ("-", "--", ":")
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
 LONG_LABEL = 34  # characters of a group's name that stand in one line of a legend beside another's
-
-Figures = dict[str, Figure]
-Budgets = dict[str, list[float]]
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -67,36 +78,7 @@ def numbers(config: DictConfig, key: str) -> list[float]:
     return [float(entry) for entry in entries]
 
 
-def shared_end(groups: Sequence[Group], axis: str) -> list[float]:
-    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are those of the end."""
-    ends = [group.end(axis) for group in groups]
-    return [min(ends)] if max(ends) > 1.01 * min(ends) else []
-
-
-def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: bool) -> Figures:
-    """A group's row: its length, the score at its end and at each budget, where the threshold is met."""
-    runs = group.runs
-    row = {axis: Figure.over(run.x[axis][-1] for run in runs) for axis in AXES}
-    row["end"] = Figure.over(run.score[-1] for run in runs)
-    for axis in AXES:
-        for budget in budgets[axis]:
-            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(run.at(axis, budget) for run in runs)
-    if threshold is not None:
-        for axis in AXES:
-            reached = [run.reached(axis, threshold, lower=lower) for run in runs]
-            row[f"{UNITS[axis]} to {threshold:g}"] = Figure.over(reached)
-    return row
-
-
 # --- as text
-
-
-def short(value: float, digits: int = 3) -> str:
-    """A few digits, thousands as k and millions as M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def cell(figure: Figure) -> str:
@@ -113,22 +95,6 @@ def cell(figure: Figure) -> str:
 def headers(table: Sequence[Figures]) -> list[str]:
     """The names of the columns, the same in every row."""
     return list(table[0])
-
-
-def notes(groups: Sequence[Group]) -> list[str]:
-    """What a reader has to know beside the table."""
-    lines = []
-    if shared := base_settings(groups):
-        lines.append("what a name leaves unsaid: " + ", ".join(f"{key}={value}" for key, value in shared.items()))
-    for group in groups:
-        lines += [f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem]
-        seeds = [run.seed for run in group.runs]
-        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
-            lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")
-    counts = {len(group.runs) for group in groups}
-    if len(counts) > 1:
-        lines.append("the groups have different numbers of runs")
-    return lines
 
 
 def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:

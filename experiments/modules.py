@@ -17,6 +17,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
 from npmp.modules.cards import CardContent, write_card
+from npmp.settings import flat
 from npmp.skill import STORED_AS, SkillModule
 from npmp.training.tables import hours_of
 
@@ -143,25 +144,22 @@ def commands_of(folder: Path, config: DictConfig, name: str) -> list[str]:
         return lines
     groups = {key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")}
     chosen = [f"{key}={value}" for key, value in groups.items() if value in choices(key)]
-    defaults = _flat(OmegaConf.to_container(compose("imitate", chosen)))
-    plain = set(_flat(OmegaConf.to_container(compose("imitate"))).items())
+    defaults = _flat(compose("imitate", chosen))
+    plain = set(_flat(compose("imitate")).items())
     words = ["npmp imitate", f"data={Path(str(stored.data)).name}", f"seed={stored.seed}"]
     words += [part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain]
-    for key, value in _flat(OmegaConf.to_container(stored)).items():
+    for key, value in _flat(stored).items():
         if key.split(".")[0] not in NOT_IN_THE_COMMAND and key in defaults and defaults[key] != value:
             words.append(f"{key}={value}")
     return [*lines, " ".join([*words, f"out=runs/{name}"])]
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Leaves of nested mappings by their dotted keys, as the command line writes them."""
-    if not isinstance(value, dict):
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        return {prefix: text.replace(" ", "")}
-    found: dict[str, str] = {}
-    for key, inner in value.items():
-        found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    return found
+def _flat(config: DictConfig) -> dict[str, str]:
+    """The leaves of a configuration by their dotted keys, as the command line writes them."""
+    leaves = flat(OmegaConf.to_container(config))
+    plain = {None: "null", True: "true", False: "false"}
+    texts = {key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf) for key, leaf in leaves.items()}
+    return {key: text.replace(" ", "") for key, text in texts.items()}
 
 
 main = verb("modules", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

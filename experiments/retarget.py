@@ -21,9 +21,6 @@ from experiments.failures import one_line
 from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from experiments.recordings import (
     SYNTHETIC,
-    Failure,
-    Gathered,
-    Origin,
     described,
     gather,
     report_failures,
@@ -40,7 +37,7 @@ from retarget.collection import Refused, emptied, merged, retarget_what_fits, se
 from retarget.doubts import doubts
 from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
 from retarget.overview import is_marked
-from retarget.sources import recordings
+from retarget.sources import Failure, Gathered, Origin, recordings
 
 SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
 CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))

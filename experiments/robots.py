@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +15,8 @@ from experiments.failures import OK, USER_ERROR
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.robots.check import Check, check
-from npmp.robots.menagerie import PREFIX, ROOT, locate
+from npmp.robots.check import Check, check, what_to_edit
+from npmp.robots.menagerie import ROOT, locate, reference_to
 from npmp.robots.proposal import Finding, propose
 
 ACTIONS = ("list", "check", "add")
@@ -85,7 +84,7 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     if path.is_dir():
         raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
     place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
-    reference = _reference(target, path, place)
+    reference = reference_to(target, path, place)
     proposal = propose(path, reference=reference, name=name, folder=place, drop_missing=drop_missing)
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
         raise InputError(f"'{proposal.name}' is a robot of this package; give the new one another name=")
@@ -104,7 +103,7 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     shown = proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
-        print(f"wrote {file}, but {count}: {_what_to_edit(failed)}, then npmp robots check {shown}")
+        print(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return code
     guessed = sum("# guessed" in line for line in proposal.text.splitlines())
     print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}")
@@ -112,42 +111,10 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     return code
 
 
-_EDIT = {
-    "gains": ("drives",),
-    "stands": ("drives", "the joints' home"),
-    "feet": ("feet", "the joints' home"),
-    "joints": ("joints",),
-    "markers": ("markers",),
-    "rates": ("control_rate_hz", "physics_rate_hz"),
-}  # check -> what of robot.yaml answers for it
-
-
-def _what_to_edit(failed: Sequence[str]) -> str:
-    """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    said = dict.fromkeys(
-        part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
-    )
-    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
-
-
 def _models_in(folder: Path) -> str:
     """ ", e.g. FILE" of a folder, or ""."""
     models = sorted(path for pattern in ("*.xml", "*.urdf") for path in folder.glob(pattern))
     return f", e.g. {models[0]}" if models else ""
-
-
-def _reference(target: str, path: Path, folder: Path) -> str:
-    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way from the folder where
-    they share one that is not the root, so that both can be moved together; else by its absolute path.
-    """
-    root = os.environ.get(ROOT)
-    if target.startswith(PREFIX):
-        return target
-    if root and path.resolve().is_relative_to(Path(root).resolve()):
-        return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
-    path, folder = path.resolve(), folder.resolve()
-    shared = path.anchor == folder.anchor and os.path.commonpath([path, folder]) != path.anchor
-    return Path(os.path.relpath(path, folder)).as_posix() if shared else str(path)
 
 
 def show_findings(findings: Sequence[Finding]) -> None:

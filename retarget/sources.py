@@ -1,4 +1,4 @@
-"""Finding recordings: a file, a folder, a glob, a list of them, each whole or a stretch of its frames.
+"""Finding and reading recordings: a file, a folder, a glob, a list of them, each whole or a stretch of its frames.
 
 A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others.
 """
@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers import READERS, is_recording
-from retarget.imported import is_robot_motion
+from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.synthetic import demo_clips
+from npmp.robots import Robot
+from retarget.imported import import_motion, is_robot_motion
+
+Failure = tuple[str, str]  # what failed, why
+Explain = Callable[[Path, Exception], str]
 
 
 class Recording(NamedTuple):
@@ -56,6 +61,34 @@ class Recording(NamedTuple):
             return clip
         name = f"{clip.name}_{start}_{'end' if self.stop is None else stop}"
         return replace(clip.crop(start, stop), name=name)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a clip comes from, with what was used of it and how it was read; kept in the dataset's provenance."""
+
+    clip: str
+    file: str
+    frames: tuple[int, int]  # [start, stop) of the recording
+    rate_hz: float  # of the recording
+    scale: float | str | None  # metres per unit, or the unit's name; None: what the file says
+    up: str
+
+
+class Gathered(NamedTuple):
+    """What recordings hold: clips of keypoints, motions of the robot made by others, where each comes from,
+    what its file calls it (both by its name), and the recordings that could not be read."""
+
+    clips: list[Clip]
+    motions: list[ReferenceMotion]
+    origins: dict[str, Origin]
+    entries: dict[str, str]
+    failures: list[Failure]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The file of each clip, for messages."""
+        return {name: origin.file for name, origin in self.origins.items()}
 
 
 def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
@@ -114,3 +147,67 @@ def sources(source: Any) -> list[Path]:
 def is_readable(path: Path) -> bool:
     """Whether a file in a folder is taken for a recording; READMEs, licences and skeletons are not."""
     return is_recording(path) or is_robot_motion(path)
+
+
+def known_options(path: Path) -> dict[str, Any]:
+    """The options of the reader for a file with their defaults; none for a file that has no reader."""
+    try:
+        return dict(options_of(path))
+    except (InputError, OSError):
+        return {}
+
+
+def synthetic(start: int = 0, stop: int | None = None) -> Gathered:
+    """The generated gaits, or those frames of them."""
+    found = Gathered([], [], {}, {}, [])
+    for clip in demo_clips():
+        _take(found, Recording(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
+    return found
+
+
+def read_recordings(
+    chosen: Sequence[Recording], robot: Robot, given: Mapping[str, Any], explain: Explain = lambda _, error: str(error)
+) -> Gathered:
+    """Read and crop recordings, and give every clip a name of its own; what fails is listed, the rest goes on.
+
+    given: options of the readers, each for the files that take it. explain: says why a file could not be read.
+    """
+    found = Gathered([], [], {}, {}, [])
+    for recording in chosen:
+        _read(found, recording, given, robot, explain)
+    return found
+
+
+def _read(found: Gathered, recording: Recording, given: Mapping[str, Any], robot: Robot, explain: Explain) -> None:
+    """Add what one file holds, or why it could not be read."""
+    path = recording.path
+    known = known_options(path)
+    fitting = {key: value for key, value in given.items() if key in known or not known}
+    try:
+        if is_robot_motion(path):
+            licence = {"licence": given["licence"]} if "licence" in given else {}
+            _take(found, recording, import_motion(path, robot, **licence), {"scale": 1.0, "up": "z"})
+        else:
+            for clip in read_all(path, **fitting):
+                _take(found, recording, clip, {"scale": None, "up": "y", **known, **fitting})
+    except (InputError, OSError) as error:
+        found.failures.append((str(path), explain(path, error)))
+
+
+def _take(found: Gathered, recording: Recording, whole: Clip | ReferenceMotion, used: dict[str, Any]) -> None:
+    """Crop what was read, under a name that nothing else has."""
+    try:
+        clip = recording.crop(whole)
+    except InputError as error:
+        found.failures.append((str(recording.path), str(error)))
+        return
+    name, count = clip.name, 2
+    while name in found.origins:  # the same file name in two folders
+        name, count = f"{clip.name}_{count}", count + 1
+    found.entries[name] = whole.name
+    frames = (recording.start, recording.start + clip.num_frames)
+    found.origins[name] = Origin(name, str(recording.path), frames, clip.rate_hz, used["scale"], str(used["up"]))
+    if isinstance(clip, Clip):
+        found.clips.append(replace(clip, name=name))
+    else:
+        found.motions.append(replace(clip, name=name, recording=name))

@@ -35,7 +35,7 @@ from experiments.report.parts import (
     foot_label,
     number,
 )
-from experiments.report.recording import replay_clip
+from experiments.report.replay import ReplayClip
 from mocap_data.clip import Clip
 from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
@@ -44,6 +44,7 @@ from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
 from retarget.overview import by_kind, median_of, originals_of
 from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
+from retarget.recorded import bones, keypoints_of
 from retarget.weights import speeds
 
 MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
@@ -203,6 +204,26 @@ def _replay(
     section, packed = replay_section(data.robot, clips)
     shown = Words(f"{len(chosen)} of {len(data.motions)} motions.", "lead")
     return Section(section.key, section.title, [section.parts[0], shown, *section.parts[1:]]), packed
+
+
+def replay_clip(
+    title: str, motion: ReferenceMotion, whole: ReferenceMotion, clip: Clip | None, robot: Robot, meter: QualityMeter
+) -> ReplayClip:
+    """A motion of the robot to watch, with what it was made from; whole: the motion before cleaning; clip: its
+    recording, None where the motion is all there is."""
+    scale = whole.quality.get("body_scale", 1.0)
+    slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
+    soles = np.linalg.norm(robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2)
+    return ReplayClip(
+        title,
+        motion.qpos,
+        motion.rate_hz,
+        keypoints=None if clip is None else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
+        bones=None if clip is None else bones(clip),
+        feet=meter.feet(motion).mean(axis=2),
+        contacts=meter.contacts(motion),
+        sole_m=max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max())),
+    )
 
 
 # ---- distributions
