@@ -28,7 +28,7 @@ import retarget
 from experiments import retarget as retarget_verb
 from experiments.common import Run, at_least, compose, cpus
 from experiments.recordings import gather
-from experiments.retarget import solver_options
+from experiments.retarget import options_of
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
@@ -47,7 +47,7 @@ SAME_RMS = (
 WARM_UP_FRAMES = 120  # before memory is measured: loads the code; buffers of fixed size count in both lengths
 
 
-def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
+def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """Frames per second of the recordings, through everything and of the pose solve alone; memory where asked for."""
     at_least(config, repeats=1, frames=MIN_FRAMES, mink_iterations=1, memory_frames=WARM_UP_FRAMES)
     settings = compose("retarget", [f"robot={config.robot.name}"])
@@ -57,7 +57,7 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     clips = gather(settings, robot).clips
     return {
         **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
-        **pose_figures(clips, robot, solver_options(settings), config),
+        **pose_figures(clips, robot, options_of(settings, retarget.Options), config),
         **(memory_figures(config.robot.name, int(config.memory_frames)) if config.memory else {}),
     }
 

@@ -39,7 +39,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from experiments.failures import USER_ERROR, guarded, one_line, print_anything, told_user
+from experiments.failures import USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
 from experiments.implied import robot_override
 from mocap_data.errors import InputError
@@ -125,11 +125,17 @@ def verb(
             jobs = _jobs(name, given, positional)
             command.code = USER_ERROR if jobs is None else 0
             for job in jobs or ():
-                with _OneJob() as one:
-                    config, run = _prepared(name, job, one, out=out, use_torch=torch, protect=protect, devices=devices)
-                    one.code = function(config, run) or 0
+                made: list[Path] = []  # folders made for the job
+                try:
+                    config, run = _prepared(name, job, made, out=out, use_torch=torch, protect=protect, devices=devices)
+                    code = function(config, run) or 0
                     run.begin()  # of a verb that had no inputs to look at
-                command.code = max(command.code, one.code)
+                except BrokenPipeError:
+                    raise
+                except USER_ERRORS as error:
+                    _remove_if_bare(made)
+                    code = told_user(error)
+                command.code = max(command.code, code)
         return command.code
 
     main.__doc__ = f"`npmp {name}`."
@@ -418,36 +424,11 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
     return _Job(config, job, number)
 
 
-class _OneJob:
-    """A context in which a user's error becomes a line and an exit code, and its bare output folders go; anything else
-    is raised."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self.made: list[Path] = []  # folders made for the job
-
-    def __enter__(self) -> _OneJob:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, InputError | OSError) or isinstance(error, BrokenPipeError):
-            return False
-        _remove_if_bare(self.made)
-        self.code = told_user(error)
-        return True
-
-
 def _prepared(
-    name: str,
-    job: _Job,
-    one: _OneJob,
-    *,
-    out: Out,
-    use_torch: bool,
-    protect: str | None,
-    devices: Sequence[str],
+    name: str, job: _Job, made: list[Path], *, out: Out, use_torch: bool, protect: str | None, devices: Sequence[str]
 ) -> tuple[DictConfig, Run]:
-    """What the verb's function is given, its output place made and the generators seeded.
+    """What the verb's function is given, its output place made (its new folders are added to `made`) and the
+    generators seeded.
 
     Raises:
       InputError: for what the job cannot be run with.
@@ -461,7 +442,8 @@ def _prepared(
         if config.get(key) is not None:
             at_least(config, **{key: 1})
     device = check_device(str(config.device), verb_name=name, devices=devices)
-    place, one.made = _prepare_out(name, config, out, job.name, protect=protect)
+    place, new = _prepare_out(name, config, out, job.name, protect=protect)
+    made += new
     begun: list[bool] = []
 
     def begin() -> None:

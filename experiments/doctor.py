@@ -239,16 +239,11 @@ def check_extras() -> list[Finding]:
         missing = {name: detail for verdict, name, detail in results if verdict != "ok"}
         listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
         listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
-        advice = (
-            f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}" if missing else ""
-        )
-        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used_for(extra), advice))
+        used = f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
+        install = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}"
+        advice = install if missing else ""
+        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used, advice))
     return findings
-
-
-def used_for(extra: str) -> str:
-    """What an extra is for, to stand behind its packages."""
-    return f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
 
 
 def check_robots() -> Finding:

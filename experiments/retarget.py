@@ -25,7 +25,7 @@ from experiments.recordings import (
     gather,
     report_failures,
 )
-from mocap_data import Clip, MotionSet, write_motions
+from mocap_data import MotionSet, write_motions
 from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
@@ -39,8 +39,6 @@ from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
 from retarget.overview import is_marked
 from retarget.sources import Failure, Gathered, Origin, recordings
 
-SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
-CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))
 # Of each reason to drop something the key that decides on it.
 KEY_OF = {
     cleaning.POSITION: "position_limits", cleaning.VELOCITY: "velocity_limits", cleaning.FEET_FAR: "feet_far_m",
@@ -59,7 +57,7 @@ def run(config: DictConfig, run: Run) -> int:
     begin = time.perf_counter()
     at_least(config, rounds=1, iterations=1, start=0, replays=0)
     one_of(config, "method", *METHODS)
-    options, filters = solver_options(config), clean_options(config)
+    options, filters = options_of(config, Options), options_of(config, CleanOptions)
     joint_options(config)
     synthetic = str(config.source) == SYNTHETIC
     files = [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)]
@@ -92,7 +90,10 @@ def run(config: DictConfig, run: Run) -> int:
         f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
-        write_report(page, robot, whole, cleaned, clips, doubtful, failures, seconds, run, config)
+        write_report(
+            page, run, config, robot=robot, whole=whole, cleaned=cleaned, clips=clips, doubts=doubtful,
+            failures=[described(failure) for failure in failures], seconds=seconds,
+        )  # fmt: skip
         say(f"report: {page}")
     sys.stdout.flush()  # the warnings belong after the table, also where both streams go to one place
     warn(doubtful)
@@ -153,25 +154,14 @@ def report_place(chosen: Any, out: Path) -> Path | None:
 # --- settings ---
 
 
-def solver_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about the solver, for `retarget_many`.
+def options_of(config: DictConfig, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
+    """What the configuration says about settings of the library, `Options` or `CleanOptions`.
 
     Raises:
-      InputError: for a value that makes no sense.
+      InputError: for a value that makes no sense: no clip's fault, so it is said before any is looked at.
     """
-    chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
-    Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
-    return chosen
-
-
-def clean_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about cleaning, for `clean`.
-
-    Raises:
-      InputError: for a value that makes no sense.
-    """
-    chosen = {key: _plain(config[key]) for key in CLEAN_KEYS if key in config}
-    CleanOptions(**chosen)
+    chosen = {entry.name: _plain(config[entry.name]) for entry in dataclasses.fields(settings) if entry.name in config}
+    settings(**chosen)
     return chosen
 
 
@@ -239,7 +229,7 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
             def tell(done: int, total: int, name: str) -> None:
                 progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-            sets, refused = retarget_what_fits(gathered.clips, robot, solver_options(config), tell)
+            sets, refused = retarget_what_fits(gathered.clips, robot, options_of(config, Options), tell)
     elif gathered.clips:
         sets, refused = retarget_by_joints(gathered, robot, config)
     failures = [(gathered.files[name], one_line(error)) for name, error in refused]
@@ -363,35 +353,13 @@ def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> No
         say(", ".join(lines))
 
 
-def write_report(
-    page: Path,
-    robot: Robot,
-    whole: MotionSet,
-    cleaned: Cleaned,
-    clips: Mapping[str, Clip],
-    doubtful: Mapping[str, str],
-    failures: Sequence[Failure],
-    seconds: float,
-    run: Run,
-    config: DictConfig,
-) -> None:
-    """The HTML report."""
+def write_report(page: Path, run: Run, config: DictConfig, **data: Any) -> None:
+    """The HTML report. data: of `RetargetReport`."""
     from experiments.report import command_line, made_by, retarget_page
 
-    retarget_page.build(
-        page,
-        retarget_page.RetargetReport(
-            robot=robot,
-            whole=whole,
-            cleaned=cleaned,
-            clips=clips,
-            doubts=doubtful,
-            failures=[described(failure) for failure in failures],
-            seconds=seconds,
-            replays=config.replays,
-            provenance={"command": command_line(), "dataset": str(run.out)} | made_by(config),
-        ),
-    )
+    provenance = {"command": command_line(), "dataset": str(run.out)} | made_by(config)
+    report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)
+    retarget_page.build(page, report)
 
 
 main = verb("retarget", run, out="file", torch=False, positional="source", devices=("cpu",))

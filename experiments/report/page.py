@@ -81,12 +81,6 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
     )
 
 
-def _real(value: Any) -> float:
-    """A number from a file, NaN when it is none."""
-    known = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return float(value) if known else math.nan
-
-
 def _mean(values: Iterable[float]) -> float:
     kept = [v for v in values if math.isfinite(v)]
     return sum(kept) / len(kept) if kept else math.nan
@@ -361,7 +355,7 @@ _QUALITY: dict[str, tuple[str, float]] = {
 }
 # The rest of a motion's figures are for the report of `npmp retarget`.
 _HIDDEN = (
-    "name", "source", "licence", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
+    "name", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
     "body_penetration_m", "jerk_rms", "body_scale", "floor_slope",
 )  # fmt: skip
 
@@ -373,20 +367,14 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
     keys += list(dict.fromkeys(k for r in rows for k in r if k not in _QUALITY and k not in _HIDDEN))
     told = {k: _QUALITY.get(k, (k.replace("_", " "), 1.0)) for k in keys}
 
-    def cell(row: Mapping[str, Any], key: str) -> str:
-        value = row.get(key, math.nan)
-        return str(value) if isinstance(value, str) else number(_real(value) * told[key][1])
-
-    table = [[str(row.get("name", "?")), *(cell(row, k) for k in keys)] for row in rows]
-    means = [["mean", *(number(_mean(_real(r.get(k)) for r in rows) * told[k][1]) for k in keys)]]
+    table = [[row["name"], *(number(row.get(k, math.nan) * told[k][1]) for k in keys)] for row in rows]
+    means = [["mean", *(number(_mean(row.get(k, math.nan) for row in rows) * told[k][1]) for k in keys)]]
     words = (
         "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
     )
     columns = ["clip", *(heading for heading, _ in told.values())]
-    parts: list[Any] = [Words(words), Table(columns, table, means if len(rows) > 1 else ())]
-    if licences := sorted({str(r["licence"]) for r in rows if r.get("licence")}):
-        parts.append(Words(f"Licence of the recordings: {'; '.join(licences)}"))
-    return Section("retargeting", "Retargeting", parts)
+    shown = Table(columns, table, means if len(rows) > 1 else ())
+    return Section("retargeting", "Retargeting", [Words(words), shown])
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.

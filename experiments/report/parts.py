@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -84,20 +84,27 @@ class Scrubber:
 # ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
 
 
+class Part:
+    """What a section is made of."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its macro."""
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True)
-class Words:
+class Words(Part):
     """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
 
-    kind: ClassVar[str] = "words"
     text: str
     css: str = "lead"
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Part):
     """A drawing under its caption; legend: (name, CSS class)."""
 
-    kind: ClassVar[str] = "chart"
     title: str
     unit: str
     svg: Markup
@@ -106,10 +113,9 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Charts:
+class Charts(Part):
     """Charts side by side, three in a row where `small`."""
 
-    kind: ClassVar[str] = "charts"
     charts: Sequence[Chart]
     small: bool = False
 
@@ -133,10 +139,9 @@ Row = Sequence["str | Cell"]
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Part):
     """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on a heading."""
 
-    kind: ClassVar[str] = "table"
     columns: Sequence[str]
     rows: Sequence[Row]
     last: Sequence[Row] = ()
@@ -155,10 +160,9 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars:
+class Bars(Part):
     """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a light track."""
 
-    kind: ClassVar[str] = "bars"
     title: str
     bars: Sequence[Bar]
     full: float | None = None
@@ -174,10 +178,9 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Heat:
+class Heat(Part):
     """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so colour is not all."""
 
-    kind: ClassVar[str] = "heat"
     title: str
     rows: Sequence[str]
     columns: Sequence[str]
@@ -193,10 +196,9 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Part):
     """Parts that unfold under a summary. screen: not on paper."""
 
-    kind: ClassVar[str] = "fold"
     summary: str
     parts: Sequence[Any]
     detail: str = ""
@@ -205,37 +207,33 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Part):
     """Names with what they stand for; `code`: names whose value is set as code."""
 
-    kind: ClassVar[str] = "terms"
     entries: Sequence[tuple[str, str]]
     code: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Part):
     """A list of lines."""
 
-    kind: ClassVar[str] = "lines"
     entries: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Part):
     """An image by its data: address."""
 
-    kind: ClassVar[str] = "picture"
     source: str
     words: str
     css: str = "film"
 
 
 @dataclass(frozen=True)
-class Player:
+class Player(Part):
     """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was recorded."""
 
-    kind: ClassVar[str] = "player"
     feet: Sequence[str]
     ghost: bool = False
     recording: bool = False

@@ -42,6 +42,7 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
+from retarget.ground import runs
 from retarget.overview import by_kind, median_of, originals_of
 from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
@@ -389,7 +390,7 @@ def _foot_charts(data: RetargetReport, motion: ReferenceMotion, t: FloatArray, l
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []
     for foot in range(height.shape[1]):
-        bands = [(a / motion.rate_hz, b / motion.rate_hz) for a, b in figures.stretches_of(standing[:, foot])]
+        bands = [(a / motion.rate_hz, b / motion.rate_hz) for a, b in runs(standing[:, foot])]
         lines = [Line("height", t, height[:, foot], FOOT_CSS[foot % 4])]
         title = f"Foot {foot_label(data.robot.foot_bodies, foot)}"
         unit = "(mm above the floor)"

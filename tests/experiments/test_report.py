@@ -193,7 +193,7 @@ def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
         title=EVIL,
         subtitle=EVIL,
         headline=[(EVIL, EVIL, EVIL)],
-        retarget=[{"name": EVIL, EVIL: 1.0, "licence": EVIL}, {"name": "b", "rms_marker_m": EVIL}],
+        retarget=[{"name": EVIL, EVIL: 1.0}, {"name": "b", "rms_marker_m": 1.0}],
         evaluation=evaluation_of([EVIL, name]),
         rollouts=write_rollouts(tmp_path / "rollouts.h5", robot, {name: 10}),
         learning=[(EVIL, write_metrics(tmp_path / "m.csv", extra="<script>alert(1)</script>"))],
