@@ -33,6 +33,7 @@ from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.memory import peak_bytes
 from npmp.robots import Robot
 from retarget import inverse_kinematics, kinematics
 from retarget.pipeline import targets_of
@@ -338,18 +339,3 @@ def print_growth(robot: str, frames: int) -> None:
 
         before = peak_after(WARM_UP_FRAMES)
         print(json.dumps(peak_after(frames) - before))
-
-
-def peak_bytes() -> int:
-    """The most resident memory that this process has had [bytes].
-
-    From /proc where there is one: `ru_maxrss` of a fresh process starts from its parent's there.
-    """
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return 1024 * int(line.split()[1])
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most

@@ -20,6 +20,7 @@ from experiments.report import figures, parts, replay, video
 from experiments.report.parts import Chart
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.robots import looks
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -349,7 +350,7 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
     clip = packed["clips"][0]
     assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
     got = unpack(clip, 2, packed["bodies"])
-    bodies = replay.moving_bodies(model)
+    bodies = looks.moving_bodies(model)
     assert len(bodies) == packed["bodies"] == 13  # base and four legs of three; feet ride on the shanks
     data = mujoco.MjData(model)
     for k in (0, 14, 16, 29):
@@ -364,11 +365,11 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
 def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
     """A shape's pose, carried by its body's, is the geom's own pose, in any configuration."""
     model = robot.model()
-    drawn = replay.shapes(model, robot.foot_bodies)
+    drawn = looks.shapes(model, robot.foot_bodies)
     assert {s["c"] for s in drawn} >= {"base", "foot0", "foot1", "foot2", "foot3"}
     qpos = swaying(robot, 5)[4]
     qpos[3:7] = [0.8, 0.1, -0.5, 0.2]
-    poses = replay.body_poses(model, qpos[None])[0]
+    poses = looks.body_poses(model, qpos[None])[0]
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
@@ -381,12 +382,12 @@ def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
 
 def test_bad_frames_hold_the_last_good_pose(robot: robots.Robot) -> None:
     qpos = swaying(robot, 6)
-    want = replay.body_poses(robot.model(), qpos)
+    want = looks.body_poses(robot.model(), qpos)
     qpos[0], qpos[3, 9], qpos[4, 0] = np.nan, np.inf, 1e6
-    got = replay.body_poses(robot.model(), qpos)
+    got = looks.body_poses(robot.model(), qpos)
     np.testing.assert_array_equal(got, want[[1, 1, 2, 2, 2, 5]])
     with pytest.raises(InputError, match="no frame"):
-        replay.body_poses(robot.model(), np.full((3, 19), np.nan))
+        looks.body_poses(robot.model(), np.full((3, 19), np.nan))
 
 
 def test_budget(robot: robots.Robot) -> None:

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.report import figures, is_report, replay, retarget_page
+from experiments.report import figures, is_report, retarget_page
 from experiments.report.retarget_page import RetargetReport
 from experiments.retarget import report_place
 from mocap_data import Clip, dog_gait
 from npmp import robots
-from npmp.robots import Robot
+from npmp.robots import Robot, looks
 from retarget import clean, recorded, retarget_many
 
 EVIL = "<script>alert(1)</script>"
@@ -234,8 +234,8 @@ def test_bones(clips: dict[str, Clip]) -> None:
 def test_every_moving_body_is_drawn() -> None:
     for name in ("anymal_b", "op3"):
         model = robots.load(name).model()
-        bodies = replay.moving_bodies(model)
-        seen = {bodies[shape["b"]] for shape in replay.shapes(model)}
+        bodies = looks.moving_bodies(model)
+        seen = {bodies[shape["b"]] for shape in looks.shapes(model)}
         visible = [g for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0]
         assert seen == {int(model.body_weldid[model.geom_bodyid[g]]) for g in visible} - {0}
 
@@ -250,9 +250,9 @@ def test_meshes_are_drawn_as_their_hulls() -> None:
         f"<mujoco><asset><mesh name='ball' vertex='{vertices}'/></asset><worldbody><body><freejoint/>"
         "<geom type='mesh' mesh='ball' pos='1 0 0'/></body></worldbody></mujoco>"
     )
-    (shape,) = replay.shapes(model)
+    (shape,) = looks.shapes(model)
     corners, faces = np.array(shape["v"]), np.array(shape["f"])
-    assert shape["t"] == "mesh" and 40 < len(corners) <= replay.FACES // 2 and faces.max() < len(corners)
+    assert shape["t"] == "mesh" and 40 < len(corners) <= looks.FACES // 2 and faces.max() < len(corners)
     np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
     assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles
     np.testing.assert_allclose(shape["p"], [1.0, 0.0, 0.0], atol=2e-3)
