@@ -35,6 +35,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from experiments.failures import USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
@@ -175,6 +176,12 @@ def table(
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between it and the time."""
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    return Progress(*shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

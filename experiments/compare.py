@@ -92,11 +92,6 @@ def cell(figure: Figure) -> str:
     return f"{short(figure.mean)}\n{second}".strip()
 
 
-def headers(table: Sequence[Figures]) -> list[str]:
-    """The names of the columns, the same in every row."""
-    return list(table[0])
-
-
 def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
@@ -104,7 +99,7 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
     longest = max(len(word) for group in groups for word in group.label.split())
     shown.add_column("runs", overflow="fold", min_width=min(longest, WIDEST_WORD))
     shown.add_column("n", justify="right")
-    for name in headers(table):
+    for name in table[0]:
         shown.add_column(UNITS.get(name, name), justify="right", overflow="fold")
     for group, row in zip(groups, table, strict=True):
         lengths = [short(row[axis].mean) for axis in AXES]
@@ -120,7 +115,7 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
     """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and count."""
     keys = list(groups[0].settings)
-    columns = [f"{name} {part}" for name in headers(table) for part in ("mean", "low", "high", "count")]
+    columns = [f"{name} {part}" for name in table[0] for part in ("mean", "low", "high", "count")]
     with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["group", *keys, "seeds", "unfinished", *columns])
@@ -232,7 +227,7 @@ def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title
     ]
     sections = [
         Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
-        Section("table", "Table", [Table(("runs", "n", *headers(table)), rows)]),
+        Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
     ]
     assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)

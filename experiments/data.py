@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 from omegaconf import DictConfig
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from experiments.common import Run, at_least, console, say, table, verb
+from experiments.common import Run, at_least, console, progress_bar, say, table, verb
 from experiments.failures import USER_ERROR, one_line
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
@@ -63,7 +63,7 @@ def fetch(config: DictConfig, run: Run) -> int:
     say(f"{entry.name}: {entry.what}", f"licence: {entry.licence}, {entry.licence_url}", f"credit: {entry.credit}")
     accept(entry, accepted=bool(config.accept_licence))
     run.begin()
-    with bars() as shown:
+    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
         report = catalog.fetch(entry, settings=settings, progress=lambda source: progress_of(shown, source))
     return tell(entry, report, run)
 
@@ -83,13 +83,6 @@ def accept(entry: Entry, *, accepted: bool) -> None:
             return
         raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
     raise InputError(f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this")
-
-
-def bars() -> Bars:
-    """Progress on a terminal's stderr; nothing elsewhere."""
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    return Bars(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
 
 
 def progress_of(shown: Bars, source: Source) -> Progress:

@@ -30,7 +30,6 @@ from experiments.motion_findings import (
     inspect_skeleton,
     medians_of,
     motion_table,
-    read_json,
     splits_of,
     totals,
 )
@@ -39,7 +38,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from mocap_data.hdf5 import member, members, open_hdf5
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import MAX_JSON_BYTES, parse_json, reading, regular_file
+from mocap_data.outside import parse_json, read_json_object, reading, regular_file
 from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
 from npmp.training.tables import read_table
@@ -324,7 +323,7 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
     """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load it."""
     findings: Findings = {"path": str(path), "kind": kind}
     read: tuple[Callable[[], Findings], ...] = (
-        lambda: read_json(path / f"{name}.json"),
+        lambda: read_json_object(path / f"{name}.json"),
         lambda: tensors(path / f"{name}.safetensors"),
     )
     for part in read:
@@ -336,22 +335,11 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
 
 
 def tensors(path: Path) -> Findings:
-    """The number and size of a safetensors file's arrays, from its header.
+    """The number and size of a safetensors file's arrays. Raises InputError for a damaged one."""
+    from npmp.artifact import read_tensors
 
-    Raises:
-      InputError: for a damaged one.
-    """
-    size_of_file = regular_file(path).stat().st_size
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if not 0 < size <= min(size_of_file - 8, MAX_JSON_BYTES):
-            raise InputError(f"{path}: not a safetensors file, or cut short")
-        try:
-            header = parse_json(file.read(size).decode("utf-8"), str(path))
-            arrays = {name: entry for name, entry in header.items() if name != "__metadata__"}
-            return {"tensors": len(arrays), "weights": sum(int(np.prod(entry["shape"])) for entry in arrays.values())}
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            raise InputError(f"{path}: not a safetensors file (its header is damaged)") from None
+    arrays = read_tensors(path).values()
+    return {"tensors": len(arrays), "weights": sum(array.numel() for array in arrays)}
 
 
 def inspect_run(path: Path) -> Findings:
@@ -411,7 +399,7 @@ def inspect_sweep(path: Path) -> Findings:
             if rows:
                 runs[folder.name] = last_metrics(rows)
             elif rows is None and (folder / "evaluation.json").is_file():
-                figures = read_json(folder / "evaluation.json").items()
+                figures = read_json_object(folder / "evaluation.json").items()
                 runs[folder.name] = {key: value for key, value in figures if isinstance(value, int | float)}
         except InputError as error:
             problems.append(one_line(error))
@@ -420,7 +408,7 @@ def inspect_sweep(path: Path) -> Findings:
 
 def inspect_evaluation(path: Path) -> Findings:
     """An evaluation folder: its figures."""
-    return {"path": str(path), "kind": "evaluation", **read_json(path / "evaluation.json")}
+    return {"path": str(path), "kind": "evaluation", **read_json_object(path / "evaluation.json")}
 
 
 # By the file that marks the kind of folder, the most telling first.

@@ -14,13 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.motion_tables import COLUMNS, groups_of
-from mocap_data import outside, read, rotations
+from mocap_data import read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
+from mocap_data.outside import read_json_object
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
+from mocap_data.readers.robot_motions import (
+    RobotMotion,
+    numbers_in_a_row,
+    quaternions_in,
+    read_robot_motion,
+    unitree_csv,
+)
 from mocap_data.sanity import doubts
 
 Findings = dict[str, Any]
@@ -86,28 +93,6 @@ def count_of_keypoints(path: Path) -> int:
     return numbers_in_a_row(path) // 3
 
 
-def numbers_in_a_row(path: Path) -> int:
-    """How many numbers the first row of a CSV holds."""
-    with path.open("rb") as file:
-        line = next((line for line in file if line.strip()), b"")
-    return line.strip().removesuffix(b",").count(b",") + 1
-
-
-def quaternions_in(path: Path) -> int:
-    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else
-    does."""
-    with path.open("rb") as file:
-        lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
-    try:
-        rows = np.array([line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64)
-    except ValueError:
-        return 0
-    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
-        return 0
-    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
-    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
-
-
 def extent_of(positions: Any) -> dict[str, list[float]]:
     """Least and greatest coordinate along each axis of positions (..., 3), in mm precision."""
     flat = positions.reshape(-1, 3)
@@ -143,7 +128,7 @@ def inspect_skeleton(path: Path) -> Findings:
 def inspect_description(path: Path) -> Findings:
     """A JSON file that `npmp export` wrote; {} for any other."""
     try:
-        content = read_json(path)
+        content = read_json_object(path)
     except InputError:
         return {}
     if content.get("schema") == unitree_csv.SCHEMA:
@@ -327,11 +312,3 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def read_json(path: Path) -> Findings:
-    """A JSON object from a file. Raises InputError for anything else."""
-    value = outside.read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: a JSON object is expected")
-    return value

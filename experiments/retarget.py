@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 
 import npmp
-from experiments.common import Run, at_least, console, one_of, say, verb
+from experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
 from experiments.failures import one_line
 from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from experiments.recordings import (
@@ -223,7 +223,7 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
     sets: list[MotionSet] = []
     refused: list[Refused] = []
     if gathered.clips and config.method == "points":
-        with progress_bar() as progress:
+        with progress_bar(MofNCompleteColumn()) as progress:
             task = progress.add_task("marker offsets", total=len(gathered.clips))
 
             def tell(done: int, total: int, name: str) -> None:
@@ -253,7 +253,7 @@ def retarget_by_joints(gathered: Gathered, robot: Robot, config: DictConfig) -> 
     """
     mapper = Mapper(robot, JointOptions.given(joint_options(config)))
     motions, refused = [], []
-    with progress_bar() as progress:
+    with progress_bar(MofNCompleteColumn()) as progress:
         for clip in progress.track(gathered.clips, description="joints"):
             origin = gathered.origins[clip.name]
             path, (start, stop) = Path(origin.file), origin.frames
@@ -295,19 +295,6 @@ def cleaned_of(
             f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all"
         )
     return cleaned
-
-
-def progress_bar() -> Progress:
-    """A bar on a terminal that goes when it is done, nothing elsewhere."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 def provenance_of(
