@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 from omegaconf import DictConfig
 from rich.console import Group
 from rich.table import Table
@@ -230,7 +229,7 @@ def attributes(node: Any) -> Findings:
     """The attributes of a file or group as JSON values; none where they cannot be read."""
     try:
         with reading(node.file.filename):
-            return {key: plain(value) for key, value in hdf5.attributes(node).items()}
+            return {key: hdf5.plain(value) for key, value in hdf5.attributes(node).items()}
     except InputError:
         return {}
 
@@ -279,19 +278,6 @@ def feet_of(group: Any) -> Findings:
     """How many feet a clip's contacts are of, {} where it has none."""
     shape = getattr(child(group, "contacts"), "shape", None)
     return {"feet": int(shape[1])} if shape is not None and len(shape) == 2 else {}
-
-
-def plain(value: Any) -> Any:
-    """An HDF5 attribute as a JSON value."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str):  # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, np.ndarray):
-        return [plain(entry) for entry in value.tolist()]
-    if isinstance(value, list):
-        return [plain(entry) for entry in value]
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def inspect_module(path: Path) -> Findings:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich import box
 from rich.console import Group
 from rich.table import Table
@@ -22,13 +21,13 @@ from mocap_data.outside import read_json_object
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import (
-    RobotMotion,
     numbers_in_a_row,
     quaternions_in,
     read_robot_motion,
     unitree_csv,
 )
 from mocap_data.sanity import doubts
+from npmp import robots
 
 Findings = dict[str, Any]
 
@@ -175,7 +174,7 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
             f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
         )
     else:
-        findings["robots here with these joints"] = robots_with(motion) or "none"
+        findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
     findings["joint angles"] = [
         {"joint": i if unnamed else name, "least_deg": round(low, 1), "greatest_deg": round(high, 1)}
         for i, (name, low, high) in enumerate(
@@ -194,21 +193,6 @@ def stand_in_names(path: Path, kind: str) -> list[str]:
     if kind == "mjlab":
         return [f"joint_{i}" for i in range(load_npz(path, ("joint_pos",))["joint_pos"].shape[1])]
     return [f"joint_{i}" for i in range(numbers_in_a_row(path) - 7)]
-
-
-def robots_with(motion: RobotMotion) -> list[str]:
-    """The robots of this installation that have exactly the motion's joints, in whatever order.
-
-    By their robot.yaml alone: loading one may fetch its model from the network.
-    """
-    from npmp import robots
-
-    found = []
-    for name in robots.names():
-        text = (Path(str(robots.__file__)).parent / name / "robot.yaml").read_text(encoding="utf-8")
-        if set(yaml.safe_load(text)["joints"]) == set(motion.joint_names):
-            found.append(name)
-    return found
 
 
 def inspect_cmu(path: Path) -> Findings:

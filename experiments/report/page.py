@@ -15,8 +15,8 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report import figures, replay, video
-from experiments.report.data import ReportData, Rollout, Rollouts, Walking, read_rollouts
+from experiments.report import figures, replay
+from experiments.report.data import ReportData, Walking
 from experiments.report.figures import Line
 from experiments.report.parts import (
     FOOT_CSS,
@@ -38,6 +38,8 @@ from experiments.report.parts import (
     number,
 )
 from npmp import robots
+from npmp.evaluated import Rollout, Rollouts, read_rollouts
+from npmp.robots.film import render
 from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
@@ -168,7 +170,7 @@ def replay_section(
     if any("velocity" in c for c in packed["clips"]):
         words += " Arrows: velocity commanded (grey) and achieved (blue), in metres per second; arcs: the yaw rate."
     player = Player([foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))], ghost, recording)
-    picture = video.render(model, clips[0]) if film else None
+    picture = render(model, clips[0].qpos, clips[0].rate_hz) if film else None
     films = []
     if picture is not None:
         source = f"data:image/webp;base64,{base64.b64encode(picture).decode('ascii')}"

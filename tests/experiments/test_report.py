@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.report import figures, parts, replay, video
+from experiments.report import figures, parts, replay
 from experiments.report.parts import Chart
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.robots import looks
+from npmp.evaluated import read_rollouts
+from npmp.robots import film, looks
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -303,7 +304,7 @@ def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
     garbled = tmp_path / "garbled.h5"
     garbled.write_bytes(b"not HDF5 at all")
     with pytest.raises(InputError, match="not HDF5, or damaged"):
-        report.read_rollouts(garbled)
+        read_rollouts(garbled)
     path = write_rollouts(tmp_path / "other.h5", robot, {"walk": 10})
     with h5py.File(path, "r+") as file:
         file.attrs["robot"] = "anymal_x"
@@ -312,7 +313,7 @@ def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
     with h5py.File(path, "r+") as file:
         del file["walk"]["reference_qpos"]
     with pytest.raises(InputError, match="reference_qpos"):
-        report.read_rollouts(path)
+        read_rollouts(path)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -326,7 +327,7 @@ def test_a_run_without_rows(tmp_path: Path) -> None:
 
 
 def test_read_rollouts_recovers_what_was_written(tmp_path: Path, robot: robots.Robot) -> None:
-    got = report.read_rollouts(write_rollouts(tmp_path / "r.h5", robot, {"walk": 10}, tracked_frames=4))
+    got = read_rollouts(write_rollouts(tmp_path / "r.h5", robot, {"walk": 10}, tracked_frames=4))
     assert got.robot == "anymal_b" and got.joint_names == tuple(robot.joint_names)
     clip = got.clips[0]
     np.testing.assert_array_equal(clip.qpos, swaying(robot, 10, 0.1))
@@ -419,11 +420,10 @@ def test_scripts_parse() -> None:
 
 
 def test_no_renderer_is_no_error(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    clip = replay.ReplayClip("a", swaying(robot, 20), 50.0)
-    monkeypatch.setattr(video, "BACKENDS", ("nothing",))
-    assert video.render(robot.model(), clip) is None
-    monkeypatch.setenv(video.NO_VIDEO, "1")
-    assert video.render(robot.model(), clip) is None
+    monkeypatch.setattr(film, "BACKENDS", ("nothing",))
+    assert film.render(robot.model(), swaying(robot, 20), 50.0) is None
+    monkeypatch.setenv(film.NO_VIDEO, "1")
+    assert film.render(robot.model(), swaying(robot, 20), 50.0) is None
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------
