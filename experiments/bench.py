@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from experiments.bench_tools import finished, synthetic_motions
-from experiments.common import Run, above_zero, at_least, compose, verb
+from experiments.common import Run, above_zero, at_least, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from npmp.sim import Simulator
-    from npmp.tasks import ImitationEnv
+# A module bench_NAME each, whose `measure` gives the figures.
+BENCHES = ("env", "imitate", "retarget")
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -31,7 +24,8 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp bench {config.name} has neither sim= nor device=: it computes on the CPU")
     at_least(config, num_envs=1)
     above_zero(config, "seconds")
-    figures = {"bench": config.name, "robot": config.robot.name, **BENCHES[config.name](config, run)}
+    measure = importlib.import_module(f"experiments.bench_{config.name}").measure
+    figures = {"bench": config.name, "robot": config.robot.name, **measure(config, run)}
     text = json.dumps(figures)
     if run.out is not None:
         with atomic_path(run.out) as path:
@@ -39,115 +33,6 @@ def run(config: DictConfig, run: Run) -> int:
     print(text)
     return 0
 
-
-def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The whole pipeline in frames per second, and its pose solve against mink's."""
-    from experiments.bench_retarget import bench_retarget as measure
-
-    return measure(config, run)
-
-
-def bench_env(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Environment steps per second against the bare simulator's, in the same process on the same states.
-
-    The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control
-    step the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same
-    states, by the same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of
-    both alternate, so that a busy machine slows both alike, and totals are compared.
-    """
-    from experiments.backend import backend_of, robots_config_of
-    from npmp import robots, tasks
-
-    place = backend_of(config, run)
-    robot = robots.load(config.robot.name)
-    like = robots_config_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task)
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
-        env = tasks.make(
-            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, robots_config=like,
-            num_threads=run.threads, **place,
-        )  # fmt: skip
-    raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz, run.threads)
-    seconds, steps, resets = timed_blocks(env, raw, physics_steps, float(config.seconds))
-    raw_steps_per_s = steps / seconds["raw"]
-    return {
-        "steps_per_s": round(steps / seconds["env"], 1),
-        "raw_physics_steps_per_s": round(raw_steps_per_s * raw.substeps, 1),
-        "ratio": round(seconds["raw"] / seconds["env"], 4),
-        "raw_control_steps_per_s": round(raw_steps_per_s, 1),
-        "substeps": raw.substeps,
-        "num_envs": env.num_envs,
-        "steps": steps,
-        "resets": resets,
-        "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
-        "threads": run.threads,
-        "torch_threads": config.torch_threads,
-        "randomization": config.randomization.name,
-        **place,
-    }
-
-
-def timed_blocks(
-    env: ImitationEnv, raw: Simulator, physics_steps: Callable[[Tensor, Tensor | None], None], least: float
-) -> tuple[dict[str, float], int, int]:
-    """Seconds of either side in blocks that alternate for `least` seconds, steps of all robots, and resets."""
-    block, seconds = 16, {"env": 0.0, "raw": 0.0}
-    steps = resets = 0
-    warm_up = True
-    while warm_up or sum(seconds.values()) < least:
-        spent = {"env": 0.0, "raw": 0.0}
-        noted = []
-        for _ in range(block):
-            action = env.task.reference.at(env.task.frame).joint_pos - env.home
-            # as `RobotBatch.step` asks for it; nobody changes a setpoint in place
-            previous = env.state.setpoint if env.robots.config.hold == "first_order" else None
-            asked = (env.sim.snapshot(), env.robots.setpoint(action), previous)
-            begin = finished(env.device)
-            env.observe()
-            step = env.step(action)
-            done = step.terminated | step.truncated
-            env.reset(done)
-            spent["env"] += finished(env.device) - begin
-            noted.append(asked)
-            resets += int(done.sum())
-        for before, ctrl, previous in noted:
-            raw.restore(before)
-            begin = finished(env.device)
-            physics_steps(ctrl, previous)
-            spent["raw"] += finished(env.device) - begin
-        if warm_up:  # the first block pays for imports, caches and threads
-            warm_up, resets = False, 0
-            continue
-        steps += block * env.num_envs
-        for side, time_s in spent.items():
-            seconds[side] += time_s
-    return seconds, steps, resets
-
-
-def bare_simulator(
-    sim: Simulator, control_rate_hz: float, num_threads: int
-) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
-    """Another simulator of as many robots with nothing around it, and its `Simulator.step`.
-
-    For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another device.
-    """
-    from npmp.sim import BatchSim, StagedBatchSim, make_simulator
-
-    if isinstance(sim, BatchSim | StagedBatchSim):
-        host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
-        return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
-    other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
-    return other, other.step
-
-
-def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Where the time of imitation learning goes, against the bare physics."""
-    from experiments.bench_imitate import bench_imitate as measure
-
-    return measure(config, run)
-
-
-BENCHES = {"env": bench_env, "imitate": bench_imitate, "retarget": bench_retarget}
 
 main = verb("bench", run, out="optional_file", positional="name")
 

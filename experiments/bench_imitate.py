@@ -55,7 +55,7 @@ class Setting:
         return OmegaConf.merge(imitation, {"algo": {k: v for k, v in named.items() if v is not None}})  # type: ignore[return-value]
 
 
-def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
+def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares; with sweep=true for every setting, and the
     best."""
     robot = robots.load(config.robot.name)
@@ -68,11 +68,11 @@ def bench_imitate(config: DictConfig, run: Run) -> dict[str, Any]:
     if not config.sweep:
         return {
             "algo": config.algo.name,
-            **measure(imitation, own, robot, motions, float(config.seconds), run.seed, place),
+            **measure_one(imitation, own, robot, motions, float(config.seconds), run.seed, place),
         }
     rows = []
     for setting in settings(config):
-        rows.append(measure(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed, place))
+        rows.append(measure_one(setting.of(imitation), setting, robot, motions, float(config.seconds), run.seed, place))
         shown = {k: v for k, v in rows[-1].items() if k in Setting.__annotations__}
         console().print(f"{rows[-1]['samples_per_s']:>9,.0f} samples/s  {shown}", highlight=False, soft_wrap=True)
     torch.set_num_threads(own.torch_threads)
@@ -98,7 +98,7 @@ def settings(config: DictConfig) -> Iterator[Setting]:
         yield Setting(threads, torch_threads, batch, compile, overlap)
 
 
-def measure(
+def measure_one(
     config: DictConfig,
     setting: Setting,
     robot: Robot,

@@ -28,11 +28,12 @@ import retarget
 from experiments import retarget as retarget_verb
 from experiments.common import Run, at_least, compose, cpus
 from experiments.recordings import gather
-from experiments.retarget import solver_options
+from experiments.retarget import options_of
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.memory import peak_bytes
 from npmp.robots import Robot
 from retarget import inverse_kinematics, kinematics
 from retarget.pipeline import targets_of
@@ -47,7 +48,7 @@ SAME_RMS = (
 WARM_UP_FRAMES = 120  # before memory is measured: loads the code; buffers of fixed size count in both lengths
 
 
-def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
+def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """Frames per second of the recordings, through everything and of the pose solve alone; memory where asked for."""
     at_least(config, repeats=1, frames=MIN_FRAMES, mink_iterations=1, memory_frames=WARM_UP_FRAMES)
     settings = compose("retarget", [f"robot={config.robot.name}"])
@@ -57,7 +58,7 @@ def bench_retarget(config: DictConfig, run: Run) -> dict[str, Any]:
     clips = gather(settings, robot).clips
     return {
         **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
-        **pose_figures(clips, robot, solver_options(settings), config),
+        **pose_figures(clips, robot, options_of(settings, retarget.Options), config),
         **(memory_figures(config.robot.name, int(config.memory_frames)) if config.memory else {}),
     }
 
@@ -338,18 +339,3 @@ def print_growth(robot: str, frames: int) -> None:
 
         before = peak_after(WARM_UP_FRAMES)
         print(json.dumps(peak_after(frames) - before))
-
-
-def peak_bytes() -> int:
-    """The most resident memory that this process has had [bytes].
-
-    From /proc where there is one: `ru_maxrss` of a fresh process starts from its parent's there.
-    """
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return 1024 * int(line.split()[1])
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most

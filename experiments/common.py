@@ -16,19 +16,17 @@ from __future__ import annotations
 import difflib
 import io
 import os
-import random
 import re
 import shutil
 import sys
 import tempfile
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import hydra
-import numpy as np
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -37,15 +35,18 @@ from hydra.errors import ConfigCompositionException, HydraException, OverridePar
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-from experiments.failures import USER_ERROR, guarded, one_line, print_anything, told_user
+from experiments.failures import USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
 from experiments.implied import implied
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
+from npmp.devices import check_device, seed_everything
 from npmp.settings import shown
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
@@ -125,11 +126,17 @@ def verb(
             jobs = _jobs(name, given, positional)
             command.code = USER_ERROR if jobs is None else 0
             for job in jobs or ():
-                with _OneJob() as one:
-                    config, run = _prepared(name, job, one, out=out, use_torch=torch, protect=protect, devices=devices)
-                    one.code = function(config, run) or 0
+                made: list[Path] = []  # folders made for the job
+                try:
+                    config, run = _prepared(name, job, made, out=out, use_torch=torch, protect=protect, devices=devices)
+                    code = function(config, run) or 0
                     run.begin()  # of a verb that had no inputs to look at
-                command.code = max(command.code, one.code)
+                except BrokenPipeError:
+                    raise
+                except USER_ERRORS as error:
+                    _remove_if_bare(made)
+                    code = told_user(error)
+                command.code = max(command.code, code)
         return command.code
 
     main.__doc__ = f"`npmp {name}`."
@@ -148,6 +155,34 @@ def console(*, stderr: bool = False) -> Console:
     columns = os.environ.get("COLUMNS", "")
     told = columns.isdecimal() and int(columns) > 0
     return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
+
+
+def say(*lines: str, wrap: bool = False) -> None:
+    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its width."""
+    for line in lines:
+        console().print(line, highlight=False, markup=False, soft_wrap=not wrap)
+
+
+def table(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[RenderableType]] = (),
+    *,
+    right: Collection[str] = (),
+    **look: Any,
+) -> Table:
+    """A table for the terminal. right: columns of numbers; look: as `rich.table.Table` takes it."""
+    made = Table(**look)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between it and the time."""
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    return Progress(*shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -397,36 +432,11 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
     return _Job(config, job, number)
 
 
-class _OneJob:
-    """A context in which a user's error becomes a line and an exit code, and its bare output folders go; anything else
-    is raised."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self.made: list[Path] = []  # folders made for the job
-
-    def __enter__(self) -> _OneJob:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, InputError | OSError) or isinstance(error, BrokenPipeError):
-            return False
-        _remove_if_bare(self.made)
-        self.code = told_user(error)
-        return True
-
-
 def _prepared(
-    name: str,
-    job: _Job,
-    one: _OneJob,
-    *,
-    out: Out,
-    use_torch: bool,
-    protect: str | None,
-    devices: Sequence[str],
+    name: str, job: _Job, made: list[Path], *, out: Out, use_torch: bool, protect: str | None, devices: Sequence[str]
 ) -> tuple[DictConfig, Run]:
-    """What the verb's function is given, its output place made and the generators seeded.
+    """What the verb's function is given, its output place made (its new folders are added to `made`) and the
+    generators seeded.
 
     Raises:
       InputError: for what the job cannot be run with.
@@ -440,7 +450,8 @@ def _prepared(
         if config.get(key) is not None:
             at_least(config, **{key: 1})
     device = check_device(str(config.device), verb_name=name, devices=devices)
-    place, one.made = _prepare_out(name, config, out, job.name, protect=protect)
+    place, new = _prepare_out(name, config, out, job.name, protect=protect)
+    made += new
     begun: list[bool] = []
 
     def begin() -> None:
@@ -643,47 +654,6 @@ def one_of(config: DictConfig, key: str, *choices: str) -> None:
     """Check a key that has a few possible values. Raises InputError, naming them."""
     if config[key] not in choices:
         raise InputError(f"no {key} '{config[key]}'; there are: {', '.join(choices)}")
-
-
-def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:
-    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the
-    CPU."""
-    if device == "cpu":
-        return device
-    if not re.fullmatch(r"cuda(:\d+)?", device):
-        raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
-    if "cuda" not in devices:
-        raise InputError(f"device={device}: npmp {verb_name} computes on the CPU only so far; use device=cpu")
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count == 0:
-        build = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
-        raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
-    index = int(device.partition(":")[2] or 0)
-    if index >= count:
-        raise InputError(f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count)))
-    return device
-
-
-def seed_everything(seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True) -> None:
-    """Seed python, numpy and torch; make torch deterministic with a fixed number of threads.
-
-    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations without a deterministic
-    form warn instead of failing.
-    """
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed}: 0 to {2**32 - 1} is expected")
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - for libraries that use the global generator
-    if not use_torch:
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
-    import torch
-
-    torch.manual_seed(seed)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")
 
 
 # --- the output place -------------------------------------------------------------------------------------------------

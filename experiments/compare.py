@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import math
 import os
 import sys
@@ -17,12 +16,26 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, quoted, verb
-from experiments.comparison import AXES, LENGTHS, Figure, Group, base_settings, find_runs, group_runs, read_run
+from experiments.common import Run, console, quoted, say, verb
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, write_json
+from npmp.training.comparison import (
+    AXES,
+    LENGTHS,
+    UNITS,
+    Budgets,
+    Figure,
+    Figures,
+    Group,
+    figures,
+    find_runs,
+    group_runs,
+    notes,
+    read_run,
+    shared_end,
+    short,
+)  # fmt: skip
 
-UNITS = {"minutes": "min", "env_steps": "steps"}
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
 # Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with
 # dots.
@@ -30,9 +43,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 STYLES = ("-", "--", ":")
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
 LONG_LABEL = 34  # characters of a group's name that stand in one line of a legend beside another's
-
-Figures = dict[str, Figure]
-Budgets = dict[str, list[float]]
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -47,11 +57,11 @@ def run(config: DictConfig, run: Run) -> int:
     show(groups, table, str(config.score))
     run.begin()
     write_csv(run.folder / "comparison.csv", groups, table)
-    write_json(run.folder / "comparison.json", groups, table, config, budgets)
+    write_curves(run.folder / "comparison.json", groups, table, config, budgets)
     title = str(config.title or config.score).replace("_", " ")
     plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
     page(run.folder / "comparison.html", groups, table, title=title)
-    console().print(f"plot, page and tables: {run.folder}", highlight=False, soft_wrap=True)
+    say(f"plot, page and tables: {run.folder}")
     return 0
 
 
@@ -68,36 +78,7 @@ def numbers(config: DictConfig, key: str) -> list[float]:
     return [float(entry) for entry in entries]
 
 
-def shared_end(groups: Sequence[Group], axis: str) -> list[float]:
-    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are those of the end."""
-    ends = [group.end(axis) for group in groups]
-    return [min(ends)] if max(ends) > 1.01 * min(ends) else []
-
-
-def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: bool) -> Figures:
-    """A group's row: its length, the score at its end and at each budget, where the threshold is met."""
-    runs = group.runs
-    row = {axis: Figure.over(run.x[axis][-1] for run in runs) for axis in AXES}
-    row["end"] = Figure.over(run.score[-1] for run in runs)
-    for axis in AXES:
-        for budget in budgets[axis]:
-            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(run.at(axis, budget) for run in runs)
-    if threshold is not None:
-        for axis in AXES:
-            reached = [run.reached(axis, threshold, lower=lower) for run in runs]
-            row[f"{UNITS[axis]} to {threshold:g}"] = Figure.over(reached)
-    return row
-
-
 # --- as text
-
-
-def short(value: float, digits: int = 3) -> str:
-    """A few digits, thousands as k and millions as M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def cell(figure: Figure) -> str:
@@ -111,27 +92,6 @@ def cell(figure: Figure) -> str:
     return f"{short(figure.mean)}\n{second}".strip()
 
 
-def headers(table: Sequence[Figures]) -> list[str]:
-    """The names of the columns, the same in every row."""
-    return list(table[0])
-
-
-def notes(groups: Sequence[Group]) -> list[str]:
-    """What a reader has to know beside the table."""
-    lines = []
-    if shared := base_settings(groups):
-        lines.append("what a name leaves unsaid: " + ", ".join(f"{key}={value}" for key, value in shared.items()))
-    for group in groups:
-        lines += [f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem]
-        seeds = [run.seed for run in group.runs]
-        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
-            lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")
-    counts = {len(group.runs) for group in groups}
-    if len(counts) > 1:
-        lines.append("the groups have different numbers of runs")
-    return lines
-
-
 def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
@@ -139,16 +99,14 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
     longest = max(len(word) for group in groups for word in group.label.split())
     shown.add_column("runs", overflow="fold", min_width=min(longest, WIDEST_WORD))
     shown.add_column("n", justify="right")
-    for name in headers(table):
+    for name in table[0]:
         shown.add_column(UNITS.get(name, name), justify="right", overflow="fold")
     for group, row in zip(groups, table, strict=True):
         lengths = [short(row[axis].mean) for axis in AXES]
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
         shown.add_row(Text(group.label), str(len(group.runs)), *map(Text, [*lengths, *others]))
-    out = console()
-    out.print(shown)
-    for line in notes(groups):
-        out.print(line, highlight=False, markup=False)
+    console().print(shown)
+    say(*notes(groups), wrap=True)
 
 
 # --- as files
@@ -157,7 +115,7 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
     """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and count."""
     keys = list(groups[0].settings)
-    columns = [f"{name} {part}" for name in headers(table) for part in ("mean", "low", "high", "count")]
+    columns = [f"{name} {part}" for name in table[0] for part in ("mean", "low", "high", "count")]
     with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["group", *keys, "seeds", "unfinished", *columns])
@@ -169,7 +127,7 @@ def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> 
             writer.writerow([group.label, *group.settings.values(), seeds, unfinished, *known])
 
 
-def write_json(
+def write_curves(
     path: Path, groups: Sequence[Group], table: Sequence[Figures], config: DictConfig, budgets: Budgets
 ) -> None:
     """Everything: the figures and every run's curve. Paths are relative to the folder that holds all of the runs."""
@@ -200,8 +158,7 @@ def write_json(
             for group, row in zip(groups, table, strict=True)
         ],
     }
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    write_json(path, told, indent=1)
 
 
 def _plain(figure: Figure) -> dict[str, float | int | None]:
@@ -270,7 +227,7 @@ def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title
     ]
     sections = [
         Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
-        Section("table", "Table", [Table(("runs", "n", *headers(table)), rows)]),
+        Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
     ]
     assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)

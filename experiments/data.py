@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 from omegaconf import DictConfig
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
 
-from experiments.common import Run, at_least, console, verb
+from experiments.common import Run, at_least, console, progress_bar, say, table, verb
 from experiments.failures import USER_ERROR, one_line
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
@@ -34,16 +33,14 @@ def show_list(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp data list takes no name ({config.target!r}); npmp data fetch {config.target} does")
     if run.out is not None:
         raise InputError("npmp data list writes nothing; out= belongs to npmp data fetch")
-    table = Table(title="recordings to fetch with npmp data fetch NAME", title_justify="left")
-    for column in ("name", "what", "licence", "MB", "in the cache"):
-        table.add_column(column, overflow="fold", justify="right" if column == "MB" else "left")
+    rows = []
     for entry in catalog.entries().values():
         there, files = catalog.state_of(entry)
         state = "yes" if there == files else f"{there} of {files} files" if there else "no"
-        table.add_row(entry.name, entry.what, entry.licence, megabytes(entry), state)
-    out = console()
-    out.print(table)
-    out.print(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)", highlight=False, soft_wrap=True)
+        rows.append((entry.name, entry.what, entry.licence, megabytes(entry), state))
+    columns, title = ("name", "what", "licence", "MB", "in the cache"), "recordings to fetch with npmp data fetch NAME"
+    console().print(table(columns, rows, right=("MB",), title=title, title_justify="left"))
+    say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
     return 0
 
 
@@ -63,13 +60,10 @@ def fetch(config: DictConfig, run: Run) -> int:
     at_least(config, retries=0)
     settings = Settings(timeout_s=float(config.timeout_s), tries=1 + int(config.retries))
     entry = catalog.entry(str(config.target))
-    out = console()
-    out.print(f"{entry.name}: {entry.what}", highlight=False, soft_wrap=True)
-    out.print(f"licence: {entry.licence}, {entry.licence_url}", highlight=False, soft_wrap=True)
-    out.print(f"credit: {entry.credit}", highlight=False, soft_wrap=True, markup=False)
+    say(f"{entry.name}: {entry.what}", f"licence: {entry.licence}, {entry.licence_url}", f"credit: {entry.credit}")
     accept(entry, accepted=bool(config.accept_licence))
     run.begin()
-    with bars() as shown:
+    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
         report = catalog.fetch(entry, settings=settings, progress=lambda source: progress_of(shown, source))
     return tell(entry, report, run)
 
@@ -83,28 +77,12 @@ def accept(entry: Entry, *, accepted: bool) -> None:
     if not entry.non_commercial or accepted:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(
-            f"{entry.name} may be used under {entry.licence} only. Type yes to accept: ",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        asked = f"{entry.name} may be used under {entry.licence} only. Type yes to accept: "
+        print(asked, end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
         raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
     raise InputError(f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this")
-
-
-def bars() -> Bars:
-    """Progress on a terminal's stderr; nothing elsewhere."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    return Bars(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
 
 
 def progress_of(shown: Bars, source: Source) -> Progress:
@@ -118,17 +96,11 @@ def progress_of(shown: Bars, source: Source) -> Progress:
 
 def tell(entry: Entry, report: Report, run: Run) -> int:
     """Say what came of it; copy to out=. Returns the exit code."""
-    out = console()
-
-    def say(text: str) -> None:
-        out.print(text, highlight=False, soft_wrap=True, markup=False)
-
     loaded = sum(got.size - got.resumed_at for got in report.fetched)
     resumed = sum(got.resumed_at > 0 for got in report.fetched)
     went_on = f", {resumed} of them went on where they broke off" if resumed else ""
     say(f"{len(report.fetched)} files fetched ({loaded / 1e6:.3g} MB{went_on}), {len(report.present)} were there")
-    for note in report.notes[:NOTES_SHOWN]:
-        say(note)
+    say(*report.notes[:NOTES_SHOWN])
     if len(report.notes) > NOTES_SHOWN:
         say(f"... and {len(report.notes) - NOTES_SHOWN} more of these")
     folder = catalog.recordings_of(entry, report)
@@ -145,10 +117,8 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
     for path, why in report.failed[:NOTES_SHOWN]:
         print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)
     if report.failed:
-        print(
-            f"npmp: error: {len(report.failed)} of {len(entry.files)} files of {entry.name} are missing",
-            file=sys.stderr,
-        )
+        missing = f"{len(report.failed)} of {len(entry.files)} files of {entry.name} are missing"
+        print(f"npmp: error: {missing}", file=sys.stderr)
     return USER_ERROR if report.failed else 0
 
 

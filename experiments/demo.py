@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -12,9 +11,8 @@ from typing import Any
 
 import h5py
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-import npmp
 from experiments import evaluate, imitate, report, reuse
 from experiments.common import (
     Run,
@@ -23,6 +21,7 @@ from experiments.common import (
     console,
     one_of,
     quoted,
+    say,
     seed_everything,
     stored_config,
     verb,
@@ -30,7 +29,7 @@ from experiments.common import (
 )
 from experiments.help import choices
 from mocap_data import MotionSet, write_motions
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import atomic_path, new_hdf5, write_json
 from mocap_data.synthetic import demo_clips
 from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy, JudgingConfig
@@ -117,8 +116,7 @@ def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: 
         found[name] = {"module": name, "data": "motions.h5"} | evaluate.evaluate(
             skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
         )
-        with atomic_path(out / "evaluation.json") as path:
-            path.write_text(json.dumps(found[name], indent=2) + "\n")
+        write_json(out / "evaluation.json", found[name])
     return found
 
 
@@ -191,15 +189,13 @@ def run(config: DictConfig, run: Run) -> int:
     evaluation["walking"] = judged.figures
     errors = {"random latents": walked["velocity_error"]["random_latents"], "policy": walked["velocity_error"]["after"]}
     walking = replace(evaluate.walking_of(judged.trial), errors=errors, errors_caption="(m/s, m/s, rad/s), last trial")
-    with atomic_path(out / "evaluation.json") as path:
-        path.write_text(json.dumps(evaluation, indent=2) + "\n")
+    write_json(out / "evaluation.json", evaluation)
     shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
     summary = summarize(motions, learned, walked, evaluation, run, stages.seconds)
     summary["zero_shot"] = {name: found["mean"] for name, found in shipped.items()}
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
-    with atomic_path(out / "summary.json") as path:
-        path.write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(out / "summary.json", summary)
     with atomic_path(out / "shipped" / "rollouts.h5") as merged:
         together = beside_each_other(out, evaluation, shipped, merged)
     write_report(out, motions, together, walking, summary, config)
@@ -213,16 +209,14 @@ def print_results(
     """The tables, and the line below them."""
     evaluate.print_table(evaluation)
     for name, found in shipped.items():
-        console().print(f"{name}, shipped, on the same clips, which it never saw:", highlight=False)
+        say(f"{name}, shipped, on the same clips, which it never saw:")
         evaluate.print_table(found)
-    console().print(
+    say(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
         f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
         f"velocity error {summary['velocity_error']['random_latents']:.2f} with random latents and "
         f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
-        f"{out / 'report.html'}",
-        highlight=False,
-        soft_wrap=True,
+        f"{out / 'report.html'}"
     )
 
 
@@ -253,7 +247,7 @@ def summarize(
         "seconds": seconds,
         "seed": run.seed,
         "threads": run.threads,
-        "versions": report.versions() | {"npmp": npmp.__version__},
+        "versions": report.versions(),
     }
 
 
@@ -296,13 +290,7 @@ def write_report(
             learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
             walking=walking,
             robot=evaluation["robot"],
-            provenance={
-                "command": report.command_line(),
-                "seed": summary["seed"],
-                "versions": summary["versions"],
-                "machine": report.machine_summary(),
-                "config": OmegaConf.to_container(config, resolve=True),
-            },
+            provenance=report.made_by(config, summary["seed"]),
         ),
         film=config.video == "auto",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import json
 import os
 import platform
 import subprocess
@@ -13,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from omegaconf import DictConfig
-from rich.table import Table
+from rich.markup import escape
 
-from experiments.common import Run, above_zero, console, cpus, verb
+from experiments.common import Run, above_zero, console, cpus, table, verb
 from experiments.failures import INTERNAL_ERROR, OK
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 
 Verdict = Literal["ok", "absent", "broken"]
 SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
@@ -76,8 +75,7 @@ def run(config: DictConfig, run: Run) -> int:
     ]
     show(findings)
     if run.out is not None:
-        with atomic_path(run.out) as path:
-            path.write_text(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n", encoding="utf-8")
+        write_json(run.out, [asdict(finding) for finding in findings])
     broken = [finding for finding in findings if finding.verdict == "broken"]
     if broken:
         print(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")
@@ -89,23 +87,16 @@ def run(config: DictConfig, run: Run) -> int:
 
 def show(findings: list[Finding]) -> None:
     """The findings as one table."""
-    out = console()
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("")
-    table.add_column("what", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("detail", overflow="fold")
+    shown = table(("", "what", "state", "detail"), show_edge=False, pad_edge=False)
     section = ""
     for finding in findings:
         if section and finding.section != section:
-            table.add_section()
-        detail = finding.detail + (
-            f"\n[dim]-> {finding.advice.replace('[', chr(92) + '[')}[/]" if finding.advice else ""
-        )
+            shown.add_section()
+        advice = f"\n[dim]-> {escape(finding.advice)}[/]" if finding.advice else ""
         first = finding.section if finding.section != section else ""
-        table.add_row(first, finding.name, SIGNS[finding.verdict], detail)
+        shown.add_row(first, finding.name, SIGNS[finding.verdict], finding.detail + advice)
         section = finding.section
-    out.print(table)
+    console().print(shown)
 
 
 def check_python() -> Finding:
@@ -248,16 +239,11 @@ def check_extras() -> list[Finding]:
         missing = {name: detail for verdict, name, detail in results if verdict != "ok"}
         listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
         listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
-        advice = (
-            f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}" if missing else ""
-        )
-        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used_for(extra), advice))
+        used = f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
+        install = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}"
+        advice = install if missing else ""
+        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used, advice))
     return findings
-
-
-def used_for(extra: str) -> str:
-    """What an extra is for, to stand behind its packages."""
-    return f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
 
 
 def check_robots() -> Finding:

@@ -140,7 +140,7 @@ def judged(
 def walking_of(trial: Trial) -> report.Walking:
     """The traces of a trial's first robot, for a report."""
     command, achieved = (trial.seen[name][:, 0].numpy() for name in ("command", "achieved"))
-    return report.Walking((np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, qpos=trial.qpos[1:].numpy())
+    return report.Walking((np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, trial.qpos[1:].numpy())
 
 
 def time_share(clips: Sequence[Mapping[str, Any]]) -> float:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.table import Table
 
-from experiments.common import Run, above_zero, console, verb
+from experiments.common import Run, above_zero, console, say, table, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, summarize_motions
 from npmp import robots
@@ -41,21 +39,18 @@ def run(config: DictConfig, run: Run) -> int:
         )
     run.begin()
     suffix, write = FORMATS[kind]
-    table = Table(title=f"{kind} of robot {first.robot}", title_justify="left")
-    for column in ("clip", "frames", "rate hz", "licence", "file"):
-        table.add_column(column, overflow="fold")
+    columns, title = ("clip", "frames", "rate hz", "licence", "file"), f"{kind} of robot {first.robot}"
+    shown = table(columns, title=title, title_justify="left")
     clips: list[dict[str, Any]] = []
     for name in names:  # one clip at a time: a dataset may be larger than memory
         motion = at_rate(read_motions(data, clips=[name]).motions[0], config.rate_hz, robot)
         path = run.folder / f"{name}{suffix}"
         write(path, motion, first, robot)
         clips.append(about(motion, path))
-        table.add_row(name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name)
-    with atomic_path(run.folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(manifest(kind, data, first, clips), indent=2) + "\n", encoding="utf-8")
-    out = console()
-    out.print(table)
-    out.print(f"{len(names)} clips and {MANIFEST} in {run.folder}", highlight=False, soft_wrap=True)
+        shown.add_row(name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name)
+    write_json(run.folder / MANIFEST, manifest(kind, data, first, clips))
+    console().print(shown)
+    say(f"{len(names)} clips and {MANIFEST} in {run.folder}")
     return 0
 
 
@@ -79,9 +74,7 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
             raise unknown(f"split in {data}", split, splits)
         names = [name for name in names if name in of_split]
     if not names:
-        raise InputError(
-            f"{data}: no clip of clips= is of split={split}" if split is not None else f"{data} holds no clips"
-        )
+        raise InputError(f"{data} holds no clips" if split is None else f"{data}: no clip of clips= is of {split=!s}")
     return names
 
 
@@ -132,17 +125,9 @@ CONVENTIONS = {
 
 def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
     """What the formats cannot say of a clip."""
-    return {
-        "name": motion.name,
-        "file": path.name,
-        "frames": motion.num_frames,
-        "rate_hz": motion.rate_hz,
-        "source": motion.source,
-        "licence": motion.licence,
-        "recording": motion.recording,
-        "mirror": motion.mirror,
-        "split": motion.split,
-    }
+    said = ("source", "licence", "recording", "mirror", "split")
+    told = {"name": motion.name, "file": path.name, "frames": motion.num_frames, "rate_hz": motion.rate_hz}
+    return told | {key: getattr(motion, key) for key in said}
 
 
 def manifest(kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

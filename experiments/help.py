@@ -15,6 +15,8 @@ from pathlib import Path
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
+OVERVIEW = Path(__file__).with_name("overview.txt")
+
 # What may stand without its key, as the usage line of a verb shows it.
 POSITIONAL = {
     "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]",
@@ -129,41 +131,8 @@ def _width() -> int:
 
 def overview(verbs: Sequence[str]) -> str:
     """What `npmp --help` prints."""
-    width = _width()
-    lines = [
-        "npmp: from motion recordings to skill modules for legged robots.",
-        "",
-        "usage: npmp VERB key=value ...        e.g. npmp retarget source=recording.bvh out=motions.h5",
-        "       npmp VERB --help               what the verb does, its keys, defaults and choices",
-        "       npmp VERB -m key=1,2,3         one run per value, each in its own subfolder of out=",
-        "       npmp --version",
-        "",
-        "verbs:",
-        *_rows([(verb, summary(verb)) for verb in verbs], width),
-        "",
-        "every verb takes:",
-        *_rows(
-            [
-                ("out=", "where the result goes"),
-                ("seed=", "random seed; the same seed gives the same numbers on the CPU"),
-                ("device=", "cpu; imitate, reuse, evaluate and bench also take cuda and cuda:N"),
-                ("debug=tiny", "a run of seconds, to see that everything works"),
-            ],
-            width,
-        ),
-        "",
-        "from nothing to a walking robot:",
-        "  npmp doctor",
-        "  npmp retarget out=motions.h5",
-        "  npmp imitate data=motions.h5 out=runs/imitation",
-        "  npmp reuse task=walk module=runs/imitation/module out=runs/walk",
-        "  npmp evaluate module=runs/imitation/module data=motions.h5 out=runs/evaluation",
-        "or all of it in ten minutes: npmp demo",
-        "",
-        "exit codes: 0 well, 1 internal error, 2 wrong input (one line says what), 130 or 143 interrupted.",
-        "NPMP_DEBUG=1 shows the traceback of every error.",
-    ]
-    return "\n".join(lines)
+    rows = _rows([(verb, summary(verb)) for verb in verbs], _width())
+    return OVERVIEW.read_text(encoding="utf-8").rstrip().replace("VERBS", "\n".join(rows))
 
 
 def of_verb(verb: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.backend import backend_of, robots_config_of
-from experiments.common import Run, at_least, console, verb
+from experiments.common import Run, at_least, say, verb
 from experiments.live import caller_of
 from experiments.typed import build
 from mocap_data.errors import InputError
@@ -74,12 +74,10 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
 def run(config: DictConfig, run: Run) -> int:
     """Train, and say what came out."""
     summary = train_module(**inputs(config, run))
-    console().print(
+    say(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
         f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment steps "
-        f"({summary['minutes_here']} minutes here): {run.folder / 'module'}",
-        highlight=False,
-        soft_wrap=True,
+        f"({summary['minutes_here']} minutes here): {run.folder / 'module'}"
     )
     return 0
 

@@ -6,21 +6,18 @@ refuse it for, and the exit code is 2.
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 from omegaconf import DictConfig
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, stored_config, verb
+from experiments.common import Run, console, say, stored_config, verb
 from experiments.failures import USER_ERROR, one_line
 from experiments.motion_findings import (
     FIGURES,
@@ -32,18 +29,18 @@ from experiments.motion_findings import (
     inspect_skeleton,
     medians_of,
     motion_table,
-    read_json,
     splits_of,
     totals,
 )
 from mocap_data import hdf5
 from mocap_data.errors import InputError, unknown
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 from mocap_data.hdf5 import member, members, open_hdf5
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import MAX_JSON_BYTES, parse_json, reading, regular_file
+from mocap_data.outside import parse_json, read_json_object, reading, regular_file
 from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
 from mocap_data.store import SCHEMA, read_motions
+from npmp.training.tables import read_table
 
 RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its format
 KINDS = (RECORDING, *robot_motions.KINDS)
@@ -60,8 +57,7 @@ def run(config: DictConfig, run: Run) -> int:
     findings = inspect(path, None if config.kind is None else str(config.kind))
     show(findings)
     if run.out is not None:
-        with atomic_path(run.out) as temporary:
-            temporary.write_text(json.dumps(findings, indent=2) + "\n", encoding="utf-8")
+        write_json(run.out, findings)
     return USER_ERROR if findings.get("problems") else 0
 
 
@@ -233,7 +229,7 @@ def attributes(node: Any) -> Findings:
     """The attributes of a file or group as JSON values; none where they cannot be read."""
     try:
         with reading(node.file.filename):
-            return {key: plain(value) for key, value in hdf5.attributes(node).items()}
+            return {key: hdf5.plain(value) for key, value in hdf5.attributes(node).items()}
     except InputError:
         return {}
 
@@ -284,19 +280,6 @@ def feet_of(group: Any) -> Findings:
     return {"feet": int(shape[1])} if shape is not None and len(shape) == 2 else {}
 
 
-def plain(value: Any) -> Any:
-    """An HDF5 attribute as a JSON value."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str):  # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, np.ndarray):
-        return [plain(entry) for entry in value.tolist()]
-    if isinstance(value, list):
-        return [plain(entry) for entry in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def inspect_module(path: Path) -> Findings:
     """A skill module: its contract, the size of its networks, and whether it can be loaded here."""
 
@@ -326,7 +309,7 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
     """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load it."""
     findings: Findings = {"path": str(path), "kind": kind}
     read: tuple[Callable[[], Findings], ...] = (
-        lambda: read_json(path / f"{name}.json"),
+        lambda: read_json_object(path / f"{name}.json"),
         lambda: tensors(path / f"{name}.safetensors"),
     )
     for part in read:
@@ -338,22 +321,11 @@ def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None])
 
 
 def tensors(path: Path) -> Findings:
-    """The number and size of a safetensors file's arrays, from its header.
+    """The number and size of a safetensors file's arrays. Raises InputError for a damaged one."""
+    from npmp.artifact import read_tensors
 
-    Raises:
-      InputError: for a damaged one.
-    """
-    size_of_file = regular_file(path).stat().st_size
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if not 0 < size <= min(size_of_file - 8, MAX_JSON_BYTES):
-            raise InputError(f"{path}: not a safetensors file, or cut short")
-        try:
-            header = parse_json(file.read(size).decode("utf-8"), str(path))
-            arrays = {name: entry for name, entry in header.items() if name != "__metadata__"}
-            return {"tensors": len(arrays), "weights": sum(int(np.prod(entry["shape"])) for entry in arrays.values())}
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            raise InputError(f"{path}: not a safetensors file (its header is damaged)") from None
+    arrays = read_tensors(path).values()
+    return {"tensors": len(arrays), "weights": sum(array.numel() for array in arrays)}
 
 
 def inspect_run(path: Path) -> Findings:
@@ -393,13 +365,7 @@ def metrics_rows(path: Path) -> list[dict[str, Any]] | None:
       InputError: for a damaged one.
     """
     metrics = path / "metrics.csv"
-    if not metrics.is_file():
-        return None
-    try:
-        with metrics.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (csv.Error, ValueError) as error:
-        raise InputError(f"{metrics}: not a table of metrics ({one_line(error)[:120]})") from None
+    return read_table(metrics) if metrics.is_file() else None
 
 
 def last_metrics(rows: list[dict[str, Any]]) -> Findings:
@@ -419,7 +385,7 @@ def inspect_sweep(path: Path) -> Findings:
             if rows:
                 runs[folder.name] = last_metrics(rows)
             elif rows is None and (folder / "evaluation.json").is_file():
-                figures = read_json(folder / "evaluation.json").items()
+                figures = read_json_object(folder / "evaluation.json").items()
                 runs[folder.name] = {key: value for key, value in figures if isinstance(value, int | float)}
         except InputError as error:
             problems.append(one_line(error))
@@ -428,7 +394,7 @@ def inspect_sweep(path: Path) -> Findings:
 
 def inspect_evaluation(path: Path) -> Findings:
     """An evaluation folder: its figures."""
-    return {"path": str(path), "kind": "evaluation", **read_json(path / "evaluation.json")}
+    return {"path": str(path), "kind": "evaluation", **read_json_object(path / "evaluation.json")}
 
 
 # By the file that marks the kind of folder, the most telling first.
@@ -445,16 +411,13 @@ def show(findings: Findings) -> None:
     out = console()
     for key, value in findings.items():
         if key == "problems":
-            out.print(f"problems: {'; '.join(value)}", highlight=False, markup=False, soft_wrap=True)
+            say(f"problems: {'; '.join(value)}")
         elif key == "runs" and isinstance(value, dict):
-            for name, figures in value.items():
-                out.print(f"  {name}: {text(figures)}", highlight=False, markup=False, soft_wrap=True)
+            say(*(f"  {name}: {text(figures)}" for name, figures in value.items()))
         elif key == "provenance" and isinstance(value, dict):
-            out.print("provenance:")
-            for name, entry in value.items():
-                out.print(f"  {name}: {text(entry)}", highlight=False, markup=False, soft_wrap=True)
+            say("provenance:", *(f"  {name}: {text(entry)}" for name, entry in value.items()))
         elif key == "path":
-            out.print(f"path: {value}", highlight=False, markup=False, soft_wrap=True)
+            say(f"path: {value}")
         elif key == "medians":  # stand below the clips
             continue
         elif key == "clips" and findings["kind"] == MOTIONS and len(value) > 1:
@@ -464,7 +427,7 @@ def show(findings: Findings) -> None:
         elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             out.print(records(key, value))
         else:
-            out.print(f"{key}: {text(value)}", highlight=False, markup=False, soft_wrap=True)
+            say(f"{key}: {text(value)}")
 
 
 def text(value: Any) -> str:

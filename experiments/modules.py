@@ -3,16 +3,14 @@ folder."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from rich.table import Table
 
-from experiments.common import Run, compose, console, one_of, stored_config, verb
+from experiments.common import Run, compose, console, one_of, stored_config, table, verb
 from experiments.evaluate import top_speed
 from experiments.help import choices
 from mocap_data import MotionSet, outside, read_motions
@@ -20,8 +18,10 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
 from npmp.modules.cards import CardContent, write_card
+from npmp.settings import flat
 from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
+from npmp.training.tables import hours_of
 
 ACTIONS = ("list", "show", "pack", "add")
 # settings of a run that say nothing of what came out, or are said otherwise
@@ -65,12 +65,7 @@ def show_card(config: DictConfig, run: Run, shelf: Shelf) -> int:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A line per shipped artefact."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    console().print(table(columns, rows, show_edge=False, pad_edge=False))
 
 
 def show_modules() -> None:
@@ -117,8 +112,8 @@ def add(config: DictConfig, run: Run) -> None:
     skill = SkillModule.load(folder / "module")
     name = str(config.name or folder.resolve().name)
     motions = None if config.data is None else read_motions(str(config.data), robot=skill.robot)
-    evaluations = [read_json(Path(str(entry)), "evaluation.json") for entry in config.evaluations]
-    wander = None if config.wander is None else read_json(Path(str(config.wander)), "wander.json")
+    evaluations = [read_json(entry, "evaluation.json") for entry in config.evaluations]
+    wander = None if config.wander is None else read_json(config.wander, "wander.json")
     place = destination(run.out or Path("modules") / name, config)
     content = CardContent(
         name=name,
@@ -141,23 +136,10 @@ def add(config: DictConfig, run: Run) -> None:
     print(f"{place}: module.json, module.safetensors, CARD.md")
 
 
-def read_json(path: Path, name: str) -> dict[str, Any]:
+def read_json(place: object, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
-    path = path / name if path.is_dir() else path
-    content = outside.read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a readable {name}")
-    return content
-
-
-def hours_of(folder: Path) -> float | None:
-    """Wall-clock hours of a run, from its timing.csv; None where it has none."""
-    try:
-        with open(outside.regular_file(folder / "timing.csv"), newline="", encoding="utf-8") as file:
-            rows = [float(row["wall_s"]) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError, csv.Error):
-        return None
-    return rows[-1] / 3600.0 if rows else None
+    path = Path(str(place))
+    return outside.read_json_object(path / name if path.is_dir() else path)
 
 
 def size_of(motions: MotionSet) -> dict[str, Any]:
@@ -179,25 +161,22 @@ def commands_of(folder: Path, config: DictConfig, name: str) -> list[str]:
         return lines
     groups = {key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")}
     chosen = [f"{key}={value}" for key, value in groups.items() if value in choices(key)]
-    defaults = _flat(OmegaConf.to_container(compose("imitate", chosen)))
-    plain = set(_flat(OmegaConf.to_container(compose("imitate"))).items())
+    defaults = _flat(compose("imitate", chosen))
+    plain = set(_flat(compose("imitate")).items())
     words = ["npmp imitate", f"data={Path(str(stored.data)).name}", f"seed={stored.seed}"]
     words += [part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain]
-    for key, value in _flat(OmegaConf.to_container(stored)).items():
+    for key, value in _flat(stored).items():
         if key.split(".")[0] not in NOT_IN_THE_COMMAND and key in defaults and defaults[key] != value:
             words.append(f"{key}={value}")
     return [*lines, " ".join([*words, f"out=runs/{name}"])]
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Leaves of nested mappings by their dotted keys, as the command line writes them."""
-    if not isinstance(value, dict):
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        return {prefix: text.replace(" ", "")}
-    found: dict[str, str] = {}
-    for key, inner in value.items():
-        found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    return found
+def _flat(config: DictConfig) -> dict[str, str]:
+    """The leaves of a configuration by their dotted keys, as the command line writes them."""
+    leaves = flat(OmegaConf.to_container(config))
+    plain = {None: "null", True: "true", False: "false"}
+    texts = {key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf) for key, leaf in leaves.items()}
+    return {key: text.replace(" ", "") for key, text in texts.items()}
 
 
 main = verb("modules", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

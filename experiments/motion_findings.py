@@ -7,21 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from experiments.motion_tables import COLUMNS, groups_of
-from mocap_data import outside, read, rotations
+from mocap_data import read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
+from mocap_data.outside import read_json_object
 from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion, unitree_csv
+from mocap_data.readers.robot_motions import (
+    numbers_in_a_row,
+    quaternions_in,
+    read_robot_motion,
+    unitree_csv,
+)
 from mocap_data.sanity import doubts
+from npmp import robots
 
 Findings = dict[str, Any]
 
@@ -86,28 +92,6 @@ def count_of_keypoints(path: Path) -> int:
     return numbers_in_a_row(path) // 3
 
 
-def numbers_in_a_row(path: Path) -> int:
-    """How many numbers the first row of a CSV holds."""
-    with path.open("rb") as file:
-        line = next((line for line in file if line.strip()), b"")
-    return line.strip().removesuffix(b",").count(b",") + 1
-
-
-def quaternions_in(path: Path) -> int:
-    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else
-    does."""
-    with path.open("rb") as file:
-        lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
-    try:
-        rows = np.array([line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64)
-    except ValueError:
-        return 0
-    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
-        return 0
-    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
-    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
-
-
 def extent_of(positions: Any) -> dict[str, list[float]]:
     """Least and greatest coordinate along each axis of positions (..., 3), in mm precision."""
     flat = positions.reshape(-1, 3)
@@ -143,7 +127,7 @@ def inspect_skeleton(path: Path) -> Findings:
 def inspect_description(path: Path) -> Findings:
     """A JSON file that `npmp export` wrote; {} for any other."""
     try:
-        content = read_json(path)
+        content = read_json_object(path)
     except InputError:
         return {}
     if content.get("schema") == unitree_csv.SCHEMA:
@@ -190,7 +174,7 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
             f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
         )
     else:
-        findings["robots here with these joints"] = robots_with(motion) or "none"
+        findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
     findings["joint angles"] = [
         {"joint": i if unnamed else name, "least_deg": round(low, 1), "greatest_deg": round(high, 1)}
         for i, (name, low, high) in enumerate(
@@ -209,21 +193,6 @@ def stand_in_names(path: Path, kind: str) -> list[str]:
     if kind == "mjlab":
         return [f"joint_{i}" for i in range(load_npz(path, ("joint_pos",))["joint_pos"].shape[1])]
     return [f"joint_{i}" for i in range(numbers_in_a_row(path) - 7)]
-
-
-def robots_with(motion: RobotMotion) -> list[str]:
-    """The robots of this installation that have exactly the motion's joints, in whatever order.
-
-    By their robot.yaml alone: loading one may fetch its model from the network.
-    """
-    from npmp import robots
-
-    found = []
-    for name in robots.names():
-        text = (Path(str(robots.__file__)).parent / name / "robot.yaml").read_text(encoding="utf-8")
-        if set(yaml.safe_load(text)["joints"]) == set(motion.joint_names):
-            found.append(name)
-    return found
 
 
 def inspect_cmu(path: Path) -> Findings:
@@ -327,11 +296,3 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def read_json(path: Path) -> Findings:
-    """A JSON object from a file. Raises InputError for anything else."""
-    value = outside.read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: a JSON object is expected")
-    return value

@@ -13,25 +13,20 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 
 import npmp
-from experiments.common import Run, at_least, console, one_of, verb
+from experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
 from experiments.failures import one_line
-from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, is_marked, table_of
+from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from experiments.recordings import (
     SYNTHETIC,
-    Failure,
-    Gathered,
-    Origin,
-    counted,
     described,
     gather,
-    recordings,
     report_failures,
 )
-from mocap_data import Clip, MotionSet, write_motions
-from mocap_data.errors import InputError
+from mocap_data import MotionSet, write_motions
+from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
@@ -41,9 +36,9 @@ from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleani
 from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
 from retarget.doubts import doubts
 from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
+from retarget.overview import is_marked
+from retarget.sources import Failure, Gathered, Origin, recordings
 
-SOLVER_KEYS = tuple(entry.name for entry in dataclasses.fields(Options))  # each a key of conf/retarget.yaml
-CLEAN_KEYS = tuple(entry.name for entry in dataclasses.fields(CleanOptions))
 # Of each reason to drop something the key that decides on it.
 KEY_OF = {
     cleaning.POSITION: "position_limits", cleaning.VELOCITY: "velocity_limits", cleaning.FEET_FAR: "feet_far_m",
@@ -59,10 +54,10 @@ def run(config: DictConfig, run: Run) -> int:
 
     Fails when nothing is left, or with strict=true at the first failure.
     """
-    terminal, begin = console(), time.perf_counter()
+    begin = time.perf_counter()
     at_least(config, rounds=1, iterations=1, start=0, replays=0)
     one_of(config, "method", *METHODS)
-    options, filters = solver_options(config), clean_options(config)
+    options, filters = options_of(config, Options), options_of(config, CleanOptions)
     joint_options(config)
     synthetic = str(config.source) == SYNTHETIC
     files = [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)]
@@ -87,18 +82,19 @@ def run(config: DictConfig, run: Run) -> int:
     )
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
     write_motions(run.folder, motion_set)
-    show(terminal, cleaned, doubtful, config.clean)
+    show(cleaned, doubtful, config.clean)
     frames = sum(clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin
-    terminal.print(
+    say(
         f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from {counted(frames, 'frame')} in "
-        f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}",
-        highlight=False,
-        soft_wrap=True,
+        f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
-        write_report(page, robot, whole, cleaned, clips, doubtful, failures, seconds, run, config)
-        terminal.print(f"report: {page}", highlight=False, soft_wrap=True)
+        write_report(
+            page, run, config, robot=robot, whole=whole, cleaned=cleaned, clips=clips, doubts=doubtful,
+            failures=[described(failure) for failure in failures], seconds=seconds,
+        )  # fmt: skip
+        say(f"report: {page}")
     sys.stdout.flush()  # the warnings belong after the table, also where both streams go to one place
     warn(doubtful)
     report_failures(failures)
@@ -158,25 +154,14 @@ def report_place(chosen: Any, out: Path) -> Path | None:
 # --- settings ---
 
 
-def solver_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about the solver, for `retarget_many`.
+def options_of(config: DictConfig, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
+    """What the configuration says about settings of the library, `Options` or `CleanOptions`.
 
     Raises:
-      InputError: for a value that makes no sense.
+      InputError: for a value that makes no sense: no clip's fault, so it is said before any is looked at.
     """
-    chosen = {key: _plain(config[key]) for key in SOLVER_KEYS if key in config}
-    Options(**chosen)  # a bad option is no clip's fault: say so before any is looked at
-    return chosen
-
-
-def clean_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about cleaning, for `clean`.
-
-    Raises:
-      InputError: for a value that makes no sense.
-    """
-    chosen = {key: _plain(config[key]) for key in CLEAN_KEYS if key in config}
-    CleanOptions(**chosen)
+    chosen = {entry.name: _plain(config[entry.name]) for entry in dataclasses.fields(settings) if entry.name in config}
+    settings(**chosen)
     return chosen
 
 
@@ -238,13 +223,13 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
     sets: list[MotionSet] = []
     refused: list[Refused] = []
     if gathered.clips and config.method == "points":
-        with progress_bar() as progress:
+        with progress_bar(MofNCompleteColumn()) as progress:
             task = progress.add_task("marker offsets", total=len(gathered.clips))
 
             def tell(done: int, total: int, name: str) -> None:
                 progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-            sets, refused = retarget_what_fits(gathered.clips, robot, solver_options(config), tell)
+            sets, refused = retarget_what_fits(gathered.clips, robot, options_of(config, Options), tell)
     elif gathered.clips:
         sets, refused = retarget_by_joints(gathered, robot, config)
     failures = [(gathered.files[name], one_line(error)) for name, error in refused]
@@ -268,7 +253,7 @@ def retarget_by_joints(gathered: Gathered, robot: Robot, config: DictConfig) -> 
     """
     mapper = Mapper(robot, JointOptions.given(joint_options(config)))
     motions, refused = [], []
-    with progress_bar() as progress:
+    with progress_bar(MofNCompleteColumn()) as progress:
         for clip in progress.track(gathered.clips, description="joints"):
             origin = gathered.origins[clip.name]
             path, (start, stop) = Path(origin.file), origin.frames
@@ -312,19 +297,6 @@ def cleaned_of(
     return cleaned
 
 
-def progress_bar() -> Progress:
-    """A bar on a terminal that goes when it is done, nothing elsewhere."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-
-
 def provenance_of(
     cleaned: Cleaned,
     config: DictConfig,
@@ -347,8 +319,9 @@ def provenance_of(
     }
 
 
-def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
+def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
     """The tables on the terminal."""
+    terminal = console()
     terminal.print(table_of(cleaned.motions, doubtful))
     motions = cleaned.motions.motions
     terminal.print(LEGEND, style="dim", highlight=False)
@@ -364,44 +337,16 @@ def show(terminal: Any, cleaned: Cleaned, doubtful: Mapping[str, str], was_clean
         held = sum(m.duration_s for m in motions if m.split == "validation")
         if held:
             lines.append(f"{held:.1f} s of all for validation")
-        terminal.print(", ".join(lines), highlight=False, soft_wrap=True)
+        say(", ".join(lines))
 
 
-def write_report(
-    page: Path,
-    robot: Robot,
-    whole: MotionSet,
-    cleaned: Cleaned,
-    clips: Mapping[str, Clip],
-    doubtful: Mapping[str, str],
-    failures: Sequence[Failure],
-    seconds: float,
-    run: Run,
-    config: DictConfig,
-) -> None:
-    """The HTML report."""
-    from experiments.report import command_line, machine_summary, retarget_page, versions
+def write_report(page: Path, run: Run, config: DictConfig, **data: Any) -> None:
+    """The HTML report. data: of `RetargetReport`."""
+    from experiments.report import command_line, made_by, retarget_page
 
-    retarget_page.build(
-        page,
-        retarget_page.RetargetReport(
-            robot=robot,
-            whole=whole,
-            cleaned=cleaned,
-            clips=clips,
-            doubts=doubtful,
-            failures=[described(failure) for failure in failures],
-            seconds=seconds,
-            replays=config.replays,
-            provenance={
-                "command": command_line(),
-                "dataset": str(run.out),
-                "versions": versions() | {"npmp": npmp.__version__},
-                "machine": machine_summary(),
-                "config": OmegaConf.to_container(config, resolve=True),
-            },
-        ),
-    )
+    provenance = {"command": command_line(), "dataset": str(run.out)} | made_by(config)
+    report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)
+    retarget_page.build(page, report)
 
 
 main = verb("retarget", run, out="file", torch=False, positional="source", devices=("cpu",))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from rich.markup import escape
-from rich.table import Table
 
-from experiments.common import Run, console, one_of, verb
+from experiments.common import Run, console, one_of, table, verb
 from experiments.failures import OK, USER_ERROR
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.robots.check import Check, check
-from npmp.robots.menagerie import PREFIX, ROOT, locate
+from npmp.robots.check import Check, check, what_to_edit
+from npmp.robots.menagerie import ROOT, locate, reference_to
 from npmp.robots.proposal import Finding, propose
 
 ACTIONS = ("list", "check", "add")
+LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -28,27 +28,24 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "action", *ACTIONS)
     if config.action == "list":
         if config.target is not None:
-            raise InputError(
-                f"npmp robots list takes no {config.target!r}; npmp robots check {config.target} looks at one"
-            )
+            instead = f"npmp robots check {config.target} looks at one"
+            raise InputError(f"npmp robots list takes no {config.target!r}; {instead}")
         return show_robots()
     if config.target is None:
         what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[str(config.action)]
         raise InputError(f"npmp robots {config.action} needs {what}")
     if config.action == "check":
-        return check_robot(str(config.target))
+        robot = robots.load(str(config.target))
+        return report_checks(robot.name, check(robot))
     options = {"replace": bool(config.replace), "drop_missing": bool(config.drop_missing)}
     return add_robot(str(config.target), name=config.name, out=run.out, **options)
 
 
 def show_robots() -> int:
     """A line per packaged robot and per one of one's own."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in ("robot", "joints", "kg", "feet", "control", "model", "licence"):
-        table.add_column(column, justify="right" if column in ("joints", "kg", "feet") else "left", overflow="fold")
-    for name in (*robots.names(), *robots.own_names()):
-        table.add_row(*(escape(cell) for cell in _row(name)))
-    console().print(table)
+    columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
+    rows = [list(map(escape, _row(name))) for name in (*robots.names(), *robots.own_names())]
+    console().print(table(columns, rows, right=("joints", "kg", "feet"), **LOOK))
     print(
         "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one."
     )
@@ -68,20 +65,11 @@ def _row(name: str) -> tuple[str, ...]:
     return name, joints, f"{mass:.2f}", feet, f"{robot.control_rate_hz:.4g} Hz", robot.mjcf.name, robot.licence
 
 
-def check_robot(target: str) -> int:
-    """The contract, clause by clause."""
-    robot = robots.load(target)
-    return report_checks(robot.name, check(robot))
-
-
 def report_checks(name: str, checks: Sequence[Check]) -> int:
-    """Print the clauses; 2 where one fails."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in ("check", "", "numbers"):
-        table.add_column(column, overflow="fold")
-    for clause in checks:
-        table.add_row(clause.name, "[green]ok[/]" if clause.passed else "[red]FAILS[/]", escape(clause.detail))
-    console().print(table)
+    """Print the contract, clause by clause; 2 where one fails."""
+    signs = {True: "[green]ok[/]", False: "[red]FAILS[/]"}
+    rows = [(clause.name, signs[clause.passed], escape(clause.detail)) for clause in checks]
+    console().print(table(("check", "", "numbers"), rows, **LOOK))
     failed = [clause.name for clause in checks if not clause.passed]
     rest = f"; failing: {', '.join(failed)}" if failed else "."
     print(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
@@ -96,7 +84,7 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     if path.is_dir():
         raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
     place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
-    reference = _reference(target, path, place)
+    reference = reference_to(target, path, place)
     proposal = propose(path, reference=reference, name=name, folder=place, drop_missing=drop_missing)
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
         raise InputError(f"'{proposal.name}' is a robot of this package; give the new one another name=")
@@ -115,30 +103,12 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     shown = proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
-        print(f"wrote {file}, but {count}: {_what_to_edit(failed)}, then npmp robots check {shown}")
+        print(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return code
     guessed = sum("# guessed" in line for line in proposal.text.splitlines())
     print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}")
     print(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
     return code
-
-
-_EDIT = {
-    "gains": ("drives",),
-    "stands": ("drives", "the joints' home"),
-    "feet": ("feet", "the joints' home"),
-    "joints": ("joints",),
-    "markers": ("markers",),
-    "rates": ("control_rate_hz", "physics_rate_hz"),
-}  # check -> what of robot.yaml answers for it
-
-
-def _what_to_edit(failed: Sequence[str]) -> str:
-    """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    said = dict.fromkeys(
-        part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
-    )
-    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
 
 
 def _models_in(folder: Path) -> str:
@@ -147,29 +117,11 @@ def _models_in(folder: Path) -> str:
     return f", e.g. {models[0]}" if models else ""
 
 
-def _reference(target: str, path: Path, folder: Path) -> str:
-    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way from the folder where
-    they share one that is not the root, so that both can be moved together; else by its absolute path.
-    """
-    root = os.environ.get(ROOT)
-    if target.startswith(PREFIX):
-        return target
-    if root and path.resolve().is_relative_to(Path(root).resolve()):
-        return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
-    path, folder = path.resolve(), folder.resolve()
-    shared = path.anchor == folder.anchor and os.path.commonpath([path, folder]) != path.anchor
-    return Path(os.path.relpath(path, folder)).as_posix() if shared else str(path)
-
-
 def show_findings(findings: Sequence[Finding]) -> None:
     """What was found in the model, and what had to be guessed."""
-    table = Table(show_edge=False, pad_edge=False)
-    for column in ("looked for", "", "result", "guessed, look at it"):
-        table.add_column(column, overflow="fold")
-    for finding in findings:
-        sign = "[yellow]guess[/]" if finding.guessed else "[green]found[/]"
-        table.add_row(finding.topic, sign, escape(finding.value), escape(finding.guessed))
-    console().print(table)
+    signs = {True: "[yellow]guess[/]", False: "[green]found[/]"}
+    rows = [(row.topic, signs[bool(row.guessed)], escape(row.value), escape(row.guessed)) for row in findings]
+    console().print(table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK))
 
 
 main = verb("robots", run, out="optional_folder", torch=False, positional=("action", "target"))

@@ -3,20 +3,18 @@ clips."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
-from rich.table import Table
+from omegaconf import DictConfig
 
 from experiments import report
 from experiments.backend import robots_config_of
-from experiments.common import Run, above_zero, at_least, console, one_of, verb
+from experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
 from experiments.report import skill_page
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import new_hdf5, write_json
 from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
@@ -71,15 +69,8 @@ def info(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> 
 
 def latent_rows(use: LatentUse) -> list[dict[str, float]]:
     """A mapping per dimension, the one that carries most first."""
-    return [
-        {
-            "dimension": i,
-            "kl_nats": float(use.kl[i]),
-            "std": float(use.std[i]),
-            "mean_share": float(use.mean_share[i]),
-        }
-        for i in use.order
-    ]
+    keys = {"kl_nats": use.kl, "std": use.std, "mean_share": use.mean_share}
+    return [{"dimension": i, **{key: float(values[i]) for key, values in keys.items()}} for i in use.order]
 
 
 def latent_chart(use: LatentUse) -> list[str]:
@@ -128,9 +119,7 @@ def show_description(figures: dict[str, Any]) -> None:
         ("file", f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}"),
         ("made with", ", ".join(f"{name} {value}" for name, value in figures["versions"].items())),
     ]
-    for name, value in lines:
-        if value:
-            console().print(f"{name}: {value}", highlight=False, markup=False)
+    say(*(f"{name}: {value}" for name, value in lines if value), wrap=True)
 
 
 # --- wander -----------------------------------------------------------------------------------------------------------
@@ -163,31 +152,26 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
         }
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / trials["prior"].dt)
         if config.report:
-            skill_page.wandering(run.out / "report.html", robot, figures, trials, provenance(config, run))
+            skill_page.wandering(run.out / "report.html", robot, figures, trials, report.made_by(config, run.seed))
     show_wandering(figures)
     where_it_is(config, run)
 
 
 def show_wandering(figures: dict[str, Any]) -> None:
     """A line per kind of latents."""
-    table = Table(box=None)
-    table.add_column("latents")
-    for name in ("up, mean s", "median s", "to the end", "path m", "m/s", "prior / this"):
-        table.add_column(name, justify="right")
+    rows = []
     for kind, row in figures["latents"].items():
         ratio = row.get("prior_up_ratio")
-        table.add_row(
-            kind, f"{row['up_s_mean']:.2f}", f"{row['up_s_median']:.2f}", f"{row['up_to_the_end']:.2f}",
-            f"{row['path_m']:.2f}", f"{row['speed_mps']:.2f}",
-            "" if ratio is None else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
-        )  # fmt: skip
-    console().print(table)
-    console().print(
+        shown = "" if ratio is None else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        keys = ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
+        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
+    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this")
+    console().print(table(columns, rows, right=columns[1:], box=None))
+    say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of "
-        "those still up "
-        "then count as that, so means are lower bounds. Last column: how many times as long the prior keeps "
-        "them up, with 95 %.",
-        highlight=False,
+        "those still up then count as that, so means are lower bounds. Last column: how many times as long the prior "
+        "keeps them up, with 95 %.",
+        wrap=True,
     )
 
 
@@ -228,7 +212,7 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / result.dt)
         if config.report:
             skill_page.interpolation(
-                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, provenance(config, run)
+                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, report.made_by(config, run.seed)
             )
     show_interpolation(figures)
     where_it_is(config, run)
@@ -236,19 +220,14 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
 
 def show_interpolation(figures: dict[str, Any]) -> None:
     """A line per weight."""
-    table = Table(box=None)
-    for name in ("w", "forward m/s", "lateral m/s", "yaw rad/s", "up s", "of s"):
-        table.add_column(name, justify="right")
-    for row in figures["weights"]:
-        table.add_row(
-            f"{row['w']:.2f}", f"{row['forward_mps']:.2f}", f"{row['lateral_mps']:.2f}", f"{row['yaw_rate_rps']:.2f}",
-            f"{row['up_s']:.2f}", f"{row['of_s']:.2f}",
-        )  # fmt: skip
-    console().print(table)
+    columns = ("w", "forward m/s", "lateral m/s", "yaw rad/s", "up s", "of s")
+    keys = ("w", "forward_mps", "lateral_mps", "yaw_rate_rps", "up_s", "of_s")
+    rows = [[f"{row[key]:.2f}" for key in keys] for row in figures["weights"]]
+    console().print(table(columns, rows, right=columns, box=None))
     ends = ", ".join(
         f"w = {w}: {name} (tracked for {s:.1f} s)" for w, (name, s) in enumerate(figures["tracked_s"].items())
     )
-    console().print(f"{ends}; mixed by {figures['aligned_by']}, {figures['mix']}.", highlight=False, markup=False)
+    say(f"{ends}; mixed by {figures['aligned_by']}, {figures['mix']}.", wrap=True)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -257,8 +236,7 @@ def show_interpolation(figures: dict[str, Any]) -> None:
 def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
     """OUT/NAME, where there is an OUT."""
     if run.out is not None:
-        with atomic_path(run.out / name) as path:
-            path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_json(run.out / name, figures)
 
 
 def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float) -> None:
@@ -272,25 +250,12 @@ def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray,
             group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
 
 
-def provenance(config: DictConfig, run: Run) -> dict[str, Any]:
-    """What a page says of how it was made."""
-    return {
-        "command": report.command_line(),
-        "seed": run.seed,
-        "versions": report.versions(),
-        "machine": report.machine_summary(),
-        "config": OmegaConf.to_container(config, resolve=True),
-    }
-
-
 def where_it_is(config: DictConfig, run: Run) -> None:
     """The line that says what was written, or how to have it written."""
     if run.out is None:
         print("out=FOLDER writes the figures, the motions and a page to watch them on.")
     else:
-        console().print(
-            str(run.out / ("report.html" if config.report else "rollouts.h5")), highlight=False, soft_wrap=True
-        )
+        say(str(run.out / ("report.html" if config.report else "rollouts.h5")))
 
 
 main = verb("skill", run, out="optional_folder", positional=("action", "module"), devices=("cpu",))

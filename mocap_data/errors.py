@@ -23,6 +23,11 @@ class InputError(ValueError):
         super().__init__(line)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 motion", "2 motions"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
     listed = ", ".join(str(entry) for entry in known) or "none"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -41,6 +43,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(target)  # a full disk is named by the file that it has no space for
         raise
+
+
+def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
+    """Write what JSON can hold, as `atomic_path` does. Raises OSError when it cannot be written."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -144,6 +144,19 @@ def _largest_heap(path: str, size: int, changed_ns: int) -> int:
     return largest
 
 
+def plain(value: Any) -> Any:
+    """An HDF5 attribute as a JSON value."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, str):  # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        return [plain(entry) for entry in value.tolist()]
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def array_bytes(array: Any, what: str) -> int:
     """The memory that `read_array` takes for an array, after a look at its type and its sizes; nothing is read.
 

@@ -69,6 +69,14 @@ def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
     return parse_json(text, str(path))
 
 
+def read_json_object(path: str | Path) -> dict[str, Any]:
+    """The same where a mapping is expected. Raises InputError for anything else."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: a JSON object is expected")
+    return content
+
+
 def parse_json(text: str, name: str) -> Any:
     """JSON from a text that came from outside; `name` says from where.
 

@@ -164,3 +164,11 @@ def _words(hint: Any) -> str:
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):
         return "a mapping"
     return "a mapping" if dataclasses.is_dataclass(hint) else _NAMES.get(hint, str(hint))
+
+
+def flat(value: Any, key: str = "") -> dict[str, Any]:
+    """The leaves of nested mappings by their dotted keys."""
+    if not isinstance(value, dict):
+        return {key: value}
+    inner = [flat(entry, f"{key}.{name}" if key else str(name)) for name, entry in value.items()]
+    return {name: leaf for leaves in inner for name, leaf in leaves.items()}

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.ndimage import binary_dilation, uniform_filter1d
@@ -133,6 +133,16 @@ class Dropped:
         return self.stop_s - self.start_s
 
 
+class Loss(NamedTuple):
+    """What one reason of `REASONS` took."""
+
+    reason: str
+    seconds: float
+    share: float  # of all seconds
+    stretches: int
+    recordings: int  # that lost something
+
+
 @dataclass(frozen=True)
 class Cleaned:
     """A training set, and what did not get into it.
@@ -156,6 +166,16 @@ class Cleaned:
             if total > 0.0:
                 found[reason] = total
         return found
+
+    @property
+    def losses(self) -> list[Loss]:
+        """A row per reason that there was."""
+        rows = []
+        for reason, seconds in self.dropped_s.items():
+            where = [entry.recording for entry in self.dropped if entry.reason == reason]
+            share = seconds / max(self.seconds_in, 1e-9)
+            rows.append(Loss(reason, seconds, share, len(where), len(set(where))))
+        return rows
 
 
 @dataclass(frozen=True)

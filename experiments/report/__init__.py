@@ -6,13 +6,10 @@ report.build(Path("runs/demo/report.html"), report.ReportData(title="Demo", roll
 
 from experiments.report.data import (
     ReportData,
-    Rollout,
-    Rollouts,
     Walking,
     command_line,
     machine_summary,
-    read_metrics,
-    read_rollouts,
+    made_by,
     retarget_rows,
     scrub,
     versions,
@@ -22,15 +19,12 @@ from experiments.report.parts import is_report
 
 __all__ = [
     "ReportData",
-    "Rollout",
-    "Rollouts",
     "Walking",
     "build",
     "command_line",
     "is_report",
     "machine_summary",
-    "read_metrics",
-    "read_rollouts",
+    "made_by",
     "retarget_rows",
     "scrub",
     "versions",

@@ -261,9 +261,10 @@ def line_chart(
         data.append((line, *thin(x, y)))
     with _sheet(width, height) as sheet:
         (x0, x1), (y0, y1) = _ranges(data, x_range, y_range, log)
-        if square:
-            (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), sheet.box[2] / sheet.box[3])
         _axes(sheet, (x0, x1), (y0, y1), log)
+        if square:
+            sheet.axes.set_aspect("equal", adjustable="datalim")
+            sheet.axes.apply_aspect()
         _marks(sheet, bands, lost_after, threshold)
         for line, x, y in data:
             _curve(sheet, line, x, y)
@@ -352,14 +353,6 @@ def _bounds(values: FloatArray, log: bool) -> Range:
     pad = 0.06 * (high - low)
     # Quantities that start at zero (errors, heights, fractions) are drawn from zero.
     return (0.0 if 0 <= low < 0.5 * high else low - pad), high + pad
-
-
-def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
-    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width /
-    height."""
-    span = max(x[1] - x[0], ratio * (y[1] - y[0]))
-    (a, b), (c, d) = x, y
-    return ((a + b - span) / 2, (a + b + span) / 2), ((c + d - span / ratio) / 2, (c + d + span / ratio) / 2)
 
 
 # ---- shares
@@ -472,16 +465,6 @@ def stance(height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice
         return np.zeros(h.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.isfinite(h) & (h < np.percentile(known, 5) + margin_m))
-
-
-def stretches_of(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where (T,) is true, as [start, stop).
-
-    >>> stretches_of(np.array([True, False, True, True]))
-    [(0, 1), (2, 4)]
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], on.astype(np.int8), [0]])))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def footfall_chart(

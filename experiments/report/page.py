@@ -15,8 +15,8 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report import figures, replay, video
-from experiments.report.data import ReportData, Rollout, Rollouts, Walking, read_metrics, read_rollouts
+from experiments.report import figures, replay
+from experiments.report.data import ReportData, Walking
 from experiments.report.figures import Line
 from experiments.report.parts import (
     FOOT_CSS,
@@ -37,14 +37,17 @@ from experiments.report.parts import (
     foot_label,
     number,
 )
-from mocap_data.errors import InputError
 from npmp import robots
+from npmp.evaluated import Rollout, Rollouts, read_rollouts
+from npmp.robots.film import render
+from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
 # Beyond these the page would grow past what a browser opens at once; the figures of the rest are in the tables.
 MAX_CLIPS_DRAWN = 20
 MAX_BARS = 60
 MAX_METRICS_OPEN, MAX_METRICS = 12, 60
+WALKING = "walking on command"  # how the replay lists it
 
 
 def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
@@ -67,7 +70,6 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         out,
         title=data.title,
         subtitle=clean(data.subtitle),
-        notes=[clean(note) for note in data.notes],
         cards=list(data.headline) or _headline_of(data),
         sections=[
             section,
@@ -79,12 +81,6 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
         ],
         replay=packed,
     )
-
-
-def _real(value: Any) -> float:
-    """A number from a file, NaN when it is none."""
-    known = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return float(value) if known else math.nan
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -104,21 +100,13 @@ def _nan_rms(values: FloatArray) -> FloatArray:
 
 
 def _evaluated(evaluation: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    clips = (evaluation or {}).get("clips") or []
-    if not isinstance(clips, Sequence) or not all(isinstance(c, Mapping) for c in clips):
-        raise InputError("evaluation: 'clips' is not a list of tables")
-    return list(clips)
+    return list((evaluation or {}).get("clips", ()))
 
 
 def _in_order(rollouts: Rollouts, evaluation: Mapping[str, Any] | None) -> Rollouts:
     """The rollouts in the evaluation's order (the file sorts by name), those that it does not name last."""
-    place = {str(c.get("name")): i for i, c in enumerate(_evaluated(evaluation))}
+    place = {c["name"]: i for i, c in enumerate(_evaluated(evaluation))}
     return replace(rollouts, clips=tuple(sorted(rollouts.clips, key=lambda c: place.get(c.name, len(place)))))
-
-
-def _deviation(clip: Mapping[str, Any], which: str) -> float:
-    value = clip.get("base_deviation_m")
-    return _real(value.get(which)) if isinstance(value, Mapping) else (_real(value) if which == "mean" else math.nan)
 
 
 def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
@@ -126,9 +114,9 @@ def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
     clips = _evaluated(data.evaluation)
     if not clips:
         return []
-    tracked = _mean(_real(c.get("tracked_fraction")) for c in clips)
-    deviation = _mean(_deviation(c, "mean") for c in clips)
-    joints = _mean(_real(c.get("joint_error_rad")) for c in clips)
+    tracked = _mean(c["tracked_fraction"] for c in clips)
+    deviation = _mean(c["base_deviation_m"]["mean"] for c in clips)
+    joints = _mean(c["joint_error_rad"] for c in clips)
     many = f"mean of {len(clips)} clips" if len(clips) != 1 else "one clip"
     return [
         ("Tracked", f"{number(100 * tracked)} %", f"of the motion before the robot is lost, {many}"),
@@ -145,28 +133,17 @@ def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[re
         replay.ReplayClip(c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames)
         for c in (rollouts.clips if rollouts else ())
     ]
-    if walking is None:
-        return clips
-    for name, qpos, achieved in (
-        (walking.name, walking.qpos, walking.achieved),
-        (f"{walking.name}: random latents", walking.random_qpos, walking.random_achieved),
-    ):
-        if qpos is not None:
-            command = None if achieved is None else walking.command
-            clips.append(replay.ReplayClip(name, qpos, walking.rate_hz, command=command, achieved=achieved))
+    if walking is not None:
+        asked, done = walking.command, walking.achieved
+        clips.append(replay.ReplayClip(WALKING, walking.qpos, walking.rate_hz, command=asked, achieved=done))
     return clips
 
 
 def _replay(data: ReportData, rollouts: Rollouts | None, film: bool) -> tuple[Section | None, dict[str, Any] | None]:
     clips = _replay_clips(rollouts, data.walking)
-    name = data.robot or (rollouts.robot if rollouts else None) or str((data.evaluation or {}).get("robot") or "")
     if not clips:
         return None, None
-    if not name:
-        raise InputError(
-            "the report has rollouts but no robot's name: set ReportData.robot, or the file's attribute 'robot'"
-        )
-    return replay_section(robots.load(name), clips, film)
+    return replay_section(robots.load(str(data.robot or (rollouts and rollouts.robot))), clips, film)
 
 
 def replay_section(
@@ -189,7 +166,7 @@ def replay_section(
     if any("velocity" in c for c in packed["clips"]):
         words += " Arrows: velocity commanded (grey) and achieved (blue), in metres per second; arcs: the yaw rate."
     player = Player([foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))], ghost, recording)
-    picture = video.render(model, clips[0]) if film else None
+    picture = render(model, clips[0].qpos, clips[0].rate_hz) if film else None
     films = []
     if picture is not None:
         source = f"data:image/webp;base64,{base64.b64encode(picture).decode('ascii')}"
@@ -206,9 +183,9 @@ def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, 
         return None
     parts: list[Any] = []
     if clips:
-        parts += [*_tracked_bars(clips, _evaluated(data.evaluation_before)), _evaluation_table(clips)]
+        parts += [*_tracked_bars(clips), _evaluation_table(clips)]
     if rollouts and rollouts.clips:
-        parts += _joint_heat(rollouts)
+        parts.append(_joint_heat(rollouts))
         drawn = rollouts.clips[:MAX_CLIPS_DRAWN]
         parts += [_clip_fold(clip, rollouts.foot_names, index.get(clip.name), i == 0) for i, clip in enumerate(drawn)]
         if len(rollouts.clips) > len(drawn):
@@ -217,18 +194,13 @@ def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, 
     return Section("imitation", "Imitation", parts)
 
 
-def _tracked_bars(clips: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[Any]:
-    earlier = {str(c.get("name")): _real(c.get("tracked_fraction")) for c in before}
+def _tracked_bars(clips: list[Mapping[str, Any]]) -> list[Any]:
     bars = []
     for clip in clips[:MAX_BARS]:
-        fraction, seconds, whole = (_real(clip.get(k)) for k in ("tracked_fraction", "tracked_s", "duration_s"))
-        text = f"{number(100 * fraction)} %"
-        if math.isfinite(seconds) and math.isfinite(whole):
-            text += f" · {number(seconds)} of {number(whole)} s"
-        name = str(clip.get("name", "?"))
-        bars.append(Bar(name, fraction, text, mark=earlier.get(name)))
-    mark = "before training" if any(bar.mark is not None for bar in bars) else ""
-    chart = Bars("Tracked part of each clip", bars, full=1.0, unit="until the robot is lost", mark_name=mark)
+        fraction = clip["tracked_fraction"]
+        text = f"{number(100 * fraction)} % · {number(clip['tracked_s'])} of {number(clip['duration_s'])} s"
+        bars.append(Bar(clip["name"], fraction, text))
+    chart = Bars("Tracked part of each clip", bars, full=1.0, unit="until the robot is lost")
     more = [Words(f"The first {MAX_BARS} of {len(clips)} clips.", "")] if len(clips) > MAX_BARS else []
     return [chart, *more]
 
@@ -239,22 +211,22 @@ def _evaluation_table(clips: list[Mapping[str, Any]]) -> Table:
     )  # fmt: skip
     table = [
         (
-            100 * _real(c.get("tracked_fraction")), _real(c.get("tracked_s")), _real(c.get("duration_s")),
-            100 * _deviation(c, "mean"), 100 * _deviation(c, "max"), _real(c.get("joint_error_rad")),
+            100 * c["tracked_fraction"], c["tracked_s"], c["duration_s"],
+            100 * c["base_deviation_m"]["mean"], 100 * c["base_deviation_m"]["max"], c["joint_error_rad"],
         )
         for c in clips
     ]  # fmt: skip
-    rows = [[str(c.get("name", "?")), *map(number, values)] for c, values in zip(clips, table, strict=True)]
+    rows = [[c["name"], *map(number, values)] for c, values in zip(clips, table, strict=True)]
     means = [["mean", *(number(_mean(column)) for column in zip(*table, strict=True))]]
     return Table(columns, rows, means if len(rows) > 1 else ())
 
 
 def _tracked_part(clip: Rollout) -> slice:
     """The frames that count: until the robot is lost, at least one."""
-    return slice(0, None if clip.tracked_frames is None else max(1, clip.tracked_frames))
+    return slice(0, max(1, clip.tracked_frames))
 
 
-def _tracked_range(clip: Rollout, values: FloatArray) -> tuple[float, float] | None:
+def _tracked_range(clip: Rollout, values: Any) -> tuple[float, float] | None:
     """The y axis of an error (T,) of a clip that was lost: a fall must not flatten the part that counts."""
     if clip.lost_after_s is None:
         return None
@@ -263,14 +235,11 @@ def _tracked_range(clip: Rollout, values: FloatArray) -> tuple[float, float] | N
     return (0.0, 1.35 * float(part.max())) if part.size and part.max() > 0 else None
 
 
-def _joint_heat(rollouts: Rollouts) -> list[Heat]:
-    count = rollouts.clips[0].qpos.shape[1] - 7
-    names = list(rollouts.joint_names)
-    names = names if len(names) == count else [f"joint {i}" for i in range(count)]
-    same = [c for c in rollouts.clips if c.qpos.shape[1] == count + 7][:MAX_CLIPS_DRAWN]
-    rms = [_nan_rms(c.joint_difference_rad()[_tracked_part(c)]) for c in same]
+def _joint_heat(rollouts: Rollouts) -> Heat:
+    clips = rollouts.clips[:MAX_CLIPS_DRAWN]
+    rms = [_nan_rms(c.joint_difference_rad()[_tracked_part(c)]).tolist() for c in clips]
     title, unit = "Joint error while tracked", "(rad, root mean square)"
-    return [Heat(title, [c.name for c in same], names, np.stack(rms).tolist(), unit)] if names else []
+    return Heat(title, [c.name for c in clips], rollouts.joint_names, rms, unit)
 
 
 def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_open: bool) -> Fold:
@@ -280,18 +249,13 @@ def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_o
         "x_range": (0.0, float(t[-1])) if len(t) > 1 else None, "lost_after": lost, "clip": index,
     }  # fmt: skip
     deviation, difference = 100 * clip.base_deviation_m(), np.abs(clip.joint_difference_rad())
+    worst, mean = difference.max(axis=1), difference.mean(axis=1)
+    base = [Line("base deviation", t, deviation)]
+    joints = [Line("worst joint", t, worst, "other"), Line("mean of joints", t, mean)]
     charts = [
-        figures.line_chart(
-            [Line("base deviation", t, deviation)],
-            title="Base deviation", unit="(cm)", y_range=_tracked_range(clip, deviation), **common,
-        )
-    ]  # fmt: skip
-    if difference.shape[1]:
-        worst, mean = difference.max(axis=1), difference.mean(axis=1)
-        lines = [Line("worst joint", t, worst, "other"), Line("mean of joints", t, mean)]
-        reach = _tracked_range(clip, worst)
-        charts.append(figures.line_chart(lines, title="Joint error", unit="(rad)", y_range=reach, **common))
-    charts += _foot_charts(clip, foot_names, common)
+        figures.line_chart(lines, title=title, unit=unit, y_range=_tracked_range(clip, lines[0].y), **common)
+        for lines, title, unit in ((base, "Base deviation", "(cm)"), (joints, "Joint error", "(rad)"))
+    ] + _foot_charts(clip, foot_names, common)
     whole = f"{number(len(t) / clip.rate_hz)} s"
     state = f"lost after {number(lost)} s of {whole}" if lost is not None else whole
     return Fold(clip.name, [Charts(charts), *_footfall(clip, foot_names, index)], state, is_open)
@@ -300,18 +264,17 @@ def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_o
 def _foot_charts(clip: Rollout, foot_names: Sequence[str], common: Mapping[str, Any]) -> list[Chart]:
     """Heights of the feet on one scale, so that they compare."""
     feet, reference, t = clip.foot_height, clip.reference_foot_height, clip.time_s
-    if feet is None:
-        return []
-    counted = feet[_tracked_part(clip)]
-    both = counted if reference is None else np.concatenate([counted, reference])
+    both = np.concatenate([feet[_tracked_part(clip)], reference])
     finite = both[np.isfinite(both)]
     bottom, top = np.percentile(finite, [0.5, 99.5]) if finite.size else (0.0, 0.1)
     pad = 0.08 * max(top - bottom, 0.02)
     scale = (100 * float(bottom - pad), 100 * float(top + pad))
     charts = []
     for i in range(feet.shape[1]):
-        lines = [] if reference is None else [Line("reference", t, 100 * reference[:, i], "ref")]
-        lines.append(Line("robot", t, 100 * feet[:, i], FOOT_CSS[i % 4]))
+        lines = [
+            Line("reference", t, 100 * reference[:, i], "ref"),
+            Line("robot", t, 100 * feet[:, i], FOOT_CSS[i % 4]),
+        ]
         title = f"Foot height {foot_label(foot_names, i)}"
         charts.append(figures.line_chart(lines, title=title, unit="(cm)", y_range=scale, height=140, **common))
     return charts
@@ -319,7 +282,7 @@ def _foot_charts(clip: Rollout, foot_names: Sequence[str], common: Mapping[str, 
 
 def _footfall(clip: Rollout, foot_names: Sequence[str], index: int | None) -> list[Any]:
     feet, reference, t = clip.foot_height, clip.reference_foot_height, clip.time_s
-    if feet is None or reference is None or len(t) < 2:
+    if len(t) < 2:
         return []
     count = feet.shape[1]
     stands = np.apply_along_axis(figures.stance, 0, feet, counted=_tracked_part(clip))
@@ -341,40 +304,31 @@ def _footfall(clip: Rollout, foot_names: Sequence[str], index: int | None) -> li
 def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | None:
     if walking is None:
         return None
-    t = np.asarray(walking.time_s, dtype=np.float64)
-    command, achieved = (np.asarray(v, dtype=np.float64) for v in (walking.command, walking.achieved))
-    random = None if walking.random_achieved is None else np.asarray(walking.random_achieved, dtype=np.float64)
+    command, achieved = walking.command, walking.achieved
     words = (
         "Velocity in the robot's own heading frame: commanded, and achieved by the policy that steers the frozen skill "
         "module."
     )
-    parts: list[Any] = [Words(words)]
-    if walking.errors:
-        parts.append(_error_bars(walking))
-    for k, (name, unit) in enumerate(
-        (("Forward velocity", "(m/s)"), ("Lateral velocity", "(m/s)"), ("Yaw rate", "(rad/s)"))
-    ):
-        lines = [] if random is None else [Line("random latents", t, random[:, k], "other")]
-        lines += [Line("commanded", t, command[:, k], "ref"), Line("achieved", t, achieved[:, k], "robot")]
-        clip = index.get(walking.name)
+    parts: list[Any] = [Words(words), *([_error_bars(walking)] if walking.errors else [])]
+    names = (("Forward velocity", "(m/s)"), ("Lateral velocity", "(m/s)"), ("Yaw rate", "(rad/s)"))
+    for k, (name, unit) in enumerate(names):
+        lines = [
+            Line("commanded", walking.time_s, command[:, k], "ref"),
+            Line("achieved", walking.time_s, achieved[:, k], "robot"),
+        ]
+        clip = index.get(WALKING)
         parts.append(figures.line_chart(lines, title=name, unit=unit, width=940, height=165, clip=clip))
     rows = [["policy", *map(number, _nan_rms(achieved - command))]]
-    if random is not None:
-        rows.insert(0, ["random latents", *map(number, _nan_rms(random - command))])
     parts.append(Table(["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows))
     return Section("walking", "Walking on command", parts)
 
 
 def _error_bars(walking: Walking) -> Bars:
-    names = list(walking.errors)
-    first = _real(walking.errors[names[0]])
+    (first, worst), *_ = walking.errors.items()
     bars = []
-    for i, name in enumerate(names):
-        value = _real(walking.errors[name])
-        text = number(value)
-        if i and math.isfinite(value) and math.isfinite(first) and first > 0:
-            text += f" · {100 * value / first:.0f} % of {names[0]}"
-        bars.append(Bar(name, value, text, css="robot" if i == len(names) - 1 else "ref"))
+    for name, value in walking.errors.items():
+        share = f" · {100 * value / worst:.0f} % of {first}" if name != first and worst > 0 else ""
+        bars.append(Bar(name, value, number(value) + share, css="robot" if name == list(walking.errors)[-1] else "ref"))
     return Bars("Velocity error", bars, unit=walking.errors_caption)
 
 
@@ -395,7 +349,7 @@ _QUALITY: dict[str, tuple[str, float]] = {
 }
 # The rest of a motion's figures are for the report of `npmp retarget`.
 _HIDDEN = (
-    "name", "source", "licence", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
+    "name", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
     "body_penetration_m", "jerk_rms", "body_scale", "floor_slope",
 )  # fmt: skip
 
@@ -407,20 +361,14 @@ def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
     keys += list(dict.fromkeys(k for r in rows for k in r if k not in _QUALITY and k not in _HIDDEN))
     told = {k: _QUALITY.get(k, (k.replace("_", " "), 1.0)) for k in keys}
 
-    def cell(row: Mapping[str, Any], key: str) -> str:
-        value = row.get(key, math.nan)
-        return str(value) if isinstance(value, str) else number(_real(value) * told[key][1])
-
-    table = [[str(row.get("name", "?")), *(cell(row, k) for k in keys)] for row in rows]
-    means = [["mean", *(number(_mean(_real(r.get(k)) for r in rows) * told[k][1]) for k in keys)]]
+    table = [[row["name"], *(number(row.get(k, math.nan) * told[k][1]) for k in keys)] for row in rows]
+    means = [["mean", *(number(_mean(row.get(k, math.nan) for row in rows) * told[k][1]) for k in keys)]]
     words = (
         "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
     )
     columns = ["clip", *(heading for heading, _ in told.values())]
-    parts: list[Any] = [Words(words), Table(columns, table, means if len(rows) > 1 else ())]
-    if licences := sorted({str(r["licence"]) for r in rows if r.get("licence")}):
-        parts.append(Words(f"Licence of the recordings: {'; '.join(licences)}"))
-    return Section("retargeting", "Retargeting", parts)
+    shown = Table(columns, table, means if len(rows) > 1 else ())
+    return Section("retargeting", "Retargeting", [Words(words), shown])
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.

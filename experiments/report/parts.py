@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -64,11 +64,6 @@ def foot_label(names: Sequence[str], i: int) -> str:
     return re.sub(r"(?i)_?foot$", "", names[i]) or names[i] if i < len(names) else f"foot {i}"
 
 
-def plural(count: int, word: str) -> str:
-    """A count and its word."""
-    return f"{count} {word}{'s' * (count != 1)}"
-
-
 class Scrubber:
     """`scrub` bound to the report's folder, for text and, recursively, for what holds text."""
 
@@ -89,20 +84,27 @@ class Scrubber:
 # ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
 
 
+class Part:
+    """What a section is made of."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its macro."""
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True)
-class Words:
+class Words(Part):
     """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
 
-    kind: ClassVar[str] = "words"
     text: str
     css: str = "lead"
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Part):
     """A drawing under its caption; legend: (name, CSS class)."""
 
-    kind: ClassVar[str] = "chart"
     title: str
     unit: str
     svg: Markup
@@ -111,10 +113,9 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Charts:
+class Charts(Part):
     """Charts side by side, three in a row where `small`."""
 
-    kind: ClassVar[str] = "charts"
     charts: Sequence[Chart]
     small: bool = False
 
@@ -138,10 +139,9 @@ Row = Sequence["str | Cell"]
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Part):
     """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on a heading."""
 
-    kind: ClassVar[str] = "table"
     columns: Sequence[str]
     rows: Sequence[Row]
     last: Sequence[Row] = ()
@@ -151,40 +151,36 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the text at its end, its CSS class, a mark to compare with."""
+    """One horizontal bar: a value, the text at its end, its CSS class."""
 
     label: str
     value: float
     text: str
     css: str = "robot"
-    mark: float | None = None
 
 
 @dataclass(frozen=True)
-class Bars:
+class Bars(Part):
     """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a light track."""
 
-    kind: ClassVar[str] = "bars"
     title: str
     bars: Sequence[Bar]
     full: float | None = None
     unit: str = ""
-    mark_name: str = ""
 
-    def share(self, value: float | None) -> float | None:
+    def share(self, value: float) -> float | None:
         """A value in per cent of the longest bar, or of the whole; None where there is none."""
-        if value is None or not math.isfinite(value):
+        if not math.isfinite(value):
             return None
-        finite = [v for b in self.bars for v in (b.value, b.mark) if v is not None and math.isfinite(v)]
+        finite = [bar.value for bar in self.bars if math.isfinite(bar.value)]
         most = self.full if self.full is not None else max(finite, default=1.0)
         return round(100 * min(max(value / most if most > 0 else 0.0, 0.0), 1.0), 2)
 
 
 @dataclass(frozen=True)
-class Heat:
+class Heat(Part):
     """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so colour is not all."""
 
-    kind: ClassVar[str] = "heat"
     title: str
     rows: Sequence[str]
     columns: Sequence[str]
@@ -200,10 +196,9 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Part):
     """Parts that unfold under a summary. screen: not on paper."""
 
-    kind: ClassVar[str] = "fold"
     summary: str
     parts: Sequence[Any]
     detail: str = ""
@@ -212,37 +207,33 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Part):
     """Names with what they stand for; `code`: names whose value is set as code."""
 
-    kind: ClassVar[str] = "terms"
     entries: Sequence[tuple[str, str]]
     code: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Part):
     """A list of lines."""
 
-    kind: ClassVar[str] = "lines"
     entries: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Part):
     """An image by its data: address."""
 
-    kind: ClassVar[str] = "picture"
     source: str
     words: str
     css: str = "film"
 
 
 @dataclass(frozen=True)
-class Player:
+class Player(Part):
     """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was recorded."""
 
-    kind: ClassVar[str] = "player"
     feet: Sequence[str]
     ghost: bool = False
     recording: bool = False

@@ -34,16 +34,18 @@ from experiments.report.parts import (
     assemble,
     foot_label,
     number,
-    plural,
 )
-from experiments.report.recording import replay_clip
+from experiments.report.replay import ReplayClip
 from mocap_data.clip import Clip
+from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
-from retarget.gaits import SPEEDS, TURN, kinds_of
+from retarget.ground import runs
+from retarget.overview import by_kind, median_of, originals_of
 from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
+from retarget.recorded import bones, keypoints_of
 from retarget.weights import speeds
 
 MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
@@ -79,9 +81,7 @@ class RetargetReport:
     @cached_property
     def motions(self) -> list[ReferenceMotion]:
         """The motions without mirror images, worst first."""
-        kept = self.cleaned.motions.motions
-        originals = [motion for motion in kept if not motion.mirror] or list(kept)
-        return sorted(originals, key=lambda motion: -trouble(motion.quality))
+        return sorted(originals_of(self.cleaned.motions.motions), key=lambda motion: -trouble(motion.quality))
 
     @cached_property
     def meter(self) -> QualityMeter:
@@ -98,7 +98,7 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     index = {motion.name: place[title] for title, motion in chosen if title in place}
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
     subtitle = (
-        f"{plural(len(data.whole.motions), 'recording')}, {plural(len(data.motions), 'motion')} of {data.robot.name}"
+        f"{counted(len(data.whole.motions), 'recording')}, {counted(len(data.motions), 'motion')} of {data.robot.name}"
     )
     return assemble(
         out,
@@ -125,7 +125,7 @@ def _known(data: RetargetReport, key: str) -> FloatArray:
 
 
 def _median(data: RetargetReport, key: str, factor: float) -> str:
-    return _short(factor * _median_of(data.motions, key))
+    return _short(factor * median_of(data.motions, key))
 
 
 def _mean(values: FloatArray) -> float:
@@ -207,6 +207,26 @@ def _replay(
     return Section(section.key, section.title, [section.parts[0], shown, *section.parts[1:]]), packed
 
 
+def replay_clip(
+    title: str, motion: ReferenceMotion, whole: ReferenceMotion, clip: Clip | None, robot: Robot, meter: QualityMeter
+) -> ReplayClip:
+    """A motion of the robot to watch, with what it was made from; whole: the motion before cleaning; clip: its
+    recording, None where the motion is all there is."""
+    scale = whole.quality.get("body_scale", 1.0)
+    slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
+    soles = np.linalg.norm(robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2)
+    return ReplayClip(
+        title,
+        motion.qpos,
+        motion.rate_hz,
+        keypoints=None if clip is None else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
+        bones=None if clip is None else bones(clip),
+        feet=meter.feet(motion).mean(axis=2),
+        contacts=meter.contacts(motion),
+        sole_m=max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max())),
+    )
+
+
 # ---- distributions
 
 
@@ -285,9 +305,10 @@ def _table(data: RetargetReport) -> Section | None:
         split = [motion.split] if splits else []
         rows.append([motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split])
     last: list[Row] = []
-    for name, group in {"median": data.motions, **kinds_in(data.motions)}.items():
+    kinds = {f"median of {len(group)}: {kind}": group for kind, group in by_kind(data.motions).items()}
+    for name, group in ({"median": data.motions} | kinds).items():
         length = float(np.median([motion.duration_s for motion in group]))
-        cells = [_cell(key, _median_of(group, key)) for key in keys]
+        cells = [_cell(key, median_of(group, key)) for key in keys]
         last.append([name, Cell.of(length, 1), *cells, *[""] * (2 if splits else 1)])
     words = (
         "Worst first; a click on a heading sorts. At the end medians, of all and by kind of movement. "
@@ -302,21 +323,6 @@ def _cell(key: str, value: float, *, bad: bool = False) -> Cell:
     """A figure of quality in its column's unit."""
     _, factor, decimals = COLUMNS[key]
     return Cell.of(value * factor, decimals, bad=bad)
-
-
-def kinds_in(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
-    """Motions by kind of movement, where there are several kinds."""
-    kinds = {
-        kind: [motion for motion in motions if kind in kinds_of(motion)]
-        for kind in (*(name for name, _ in SPEEDS), TURN)
-    }
-    found = {f"median of {len(group)}: {kind}": group for kind, group in kinds.items() if group}
-    return found if len(found) > 1 else {}
-
-
-def _median_of(motions: Sequence[ReferenceMotion], key: str) -> float:
-    values = [motion.quality[key] for motion in motions if key in motion.quality]
-    return float(np.median(values)) if values else math.nan
 
 
 # ---- curves
@@ -384,7 +390,7 @@ def _foot_charts(data: RetargetReport, motion: ReferenceMotion, t: FloatArray, l
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []
     for foot in range(height.shape[1]):
-        bands = [(a / motion.rate_hz, b / motion.rate_hz) for a, b in figures.stretches_of(standing[:, foot])]
+        bands = [(a / motion.rate_hz, b / motion.rate_hz) for a, b in runs(standing[:, foot])]
         lines = [Line("height", t, height[:, foot], FOOT_CSS[foot % 4])]
         title = f"Foot {foot_label(data.robot.foot_bodies, foot)}"
         unit = "(mm above the floor)"
@@ -400,22 +406,15 @@ def _dropped(data: RetargetReport) -> Section | None:
     if not cleaned.dropped:
         return None
     css = {reason: f"r{i % 8}" for i, reason in enumerate(REASONS)}
-    seen = [reason for reason in REASONS if reason in cleaned.dropped_s]
-    rows = []
-    for reason in seen:
-        where = [entry for entry in cleaned.dropped if entry.reason == reason]
-        seconds = cleaned.dropped_s[reason]
-        share = 100 * seconds / max(cleaned.seconds_in, 1e-9)
-        counts = len(where), len({entry.recording for entry in where})
-        figures_of = [Cell.of(seconds, 1), Cell.of(share, 1), *(Cell.of(count, 0) for count in counts)]
-        rows.append([Cell(reason, swatch=css[reason]), *figures_of])
+    rows = [
+        [Cell(row.reason, swatch=css[row.reason]), Cell.of(row.seconds, 1), Cell.of(100 * row.share, 1),
+         Cell.of(row.stretches, 0), Cell.of(row.recordings, 0)]
+        for row in cleaned.losses
+    ]  # fmt: skip
     table = Table(("reason", "s", "% of all", "stretches", "recordings"), rows, sortable=True)
     held = any(motion.split == "validation" for motion in data.motions)
-    keys = [
-        ("kept", "kept"),
-        *([("kept, for validation", "held")] if held else []),
-        *((name, css[name]) for name in seen),
-    ]
+    keys = [("kept", "kept"), *[("kept, for validation", "held")] * held]
+    keys += [(row.reason, css[row.reason]) for row in cleaned.losses]
     lanes, more = _lanes(data, css)
     chart = figures.timeline(lanes, title="Recordings: what was kept and what was dropped", keys=keys)
     return Section("dropped", "Dropped", [table, chart, *more])

@@ -426,3 +426,21 @@ def settles(robot: Robot) -> Check:
 def span(values: FloatArray | Sequence[float]) -> str:
     low, high = float(np.min(values)) + 0.0, float(np.max(values)) + 0.0
     return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
+
+
+_EDIT = {
+    "gains": ("drives",),
+    "stands": ("drives", "the joints' home"),
+    "feet": ("feet", "the joints' home"),
+    "joints": ("joints",),
+    "markers": ("markers",),
+    "rates": ("control_rate_hz", "physics_rate_hz"),
+}  # check -> what of robot.yaml answers for it
+
+
+def what_to_edit(failed: Sequence[str]) -> str:
+    """The parts of robot.yaml that failing checks are about; the model itself where none is."""
+    said = dict.fromkeys(
+        part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
+    )
+    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"

@@ -68,3 +68,17 @@ def _split(reference: str) -> tuple[str, str]:
     if len(parts) < 2 or ".." in parts or parts[0] == "/":
         raise InputError(f"{reference}: expected {PREFIX}FOLDER/FILE.xml, e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml")
     return parts[0], str(PurePosixPath(*parts[1:]))
+
+
+def reference_to(target: str, path: Path, folder: Path) -> str:
+    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way from the folder where
+    they share one that is not the root, so that both can be moved together; else by its absolute path.
+    """
+    root = os.environ.get(ROOT)
+    if target.startswith(PREFIX):
+        return target
+    if root and path.resolve().is_relative_to(Path(root).resolve()):
+        return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
+    path, folder = path.resolve(), folder.resolve()
+    shared = path.anchor == folder.anchor and os.path.commonpath([path, folder]) != path.anchor
+    return Path(os.path.relpath(path, folder)).as_posix() if shared else str(path)

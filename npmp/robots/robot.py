@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -115,6 +115,15 @@ class Robot:
 def names() -> tuple[str, ...]:
     """The packaged robots, sorted."""
     return tuple(sorted(path.parent.name for path in _PACKAGE.glob("*/robot.yaml")))
+
+
+def with_joints(joint_names: Iterable[str]) -> list[str]:
+    """The packaged robots that have exactly these joints, in whatever order.
+
+    By their robot.yaml alone: loading one may fetch its model from the network.
+    """
+    wanted = set(joint_names)
+    return [name for name in names() if set(read_yaml(find(name))["joints"]) == wanted]
 
 
 def own_names() -> tuple[str, ...]:

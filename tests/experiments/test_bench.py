@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.bench_retarget import MinkLoop, Track, eq8, memory_figures, peak_bytes, solve, tracks_of
+from experiments.bench_retarget import MinkLoop, Track, eq8, memory_figures, solve, tracks_of
 from mocap_data import dog_gait
+from npmp.memory import peak_bytes
 from npmp.robots import Robot
 
 FIGURES = {

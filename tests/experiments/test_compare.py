@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from experiments import cli, common, compare
-from experiments.comparison import (
+from npmp.training.comparison import (
     Figure,
     TrainingRun,
+    base_settings,
     find_runs,
     group_runs,
     read_run,
@@ -135,7 +136,7 @@ def test_of_an_ablation_each_row_is_named_by_what_it_changes(tmp_path: Path) -> 
     ]
     groups = group_runs([read(folder) for folder in made[:3] + made[4:]])
     assert [group.label for group in groups] == ["base", "beta=[0.1,3]", "ema=0"]
-    assert compare.base_settings(groups) == {"beta": "[0.1,2]", "ema": "0.9"}
+    assert base_settings(groups) == {"beta": "[0.1,2]", "ema": "0.9"}
     assert [run.seed for run in groups[0].runs] == [0, 4]
     crossed = group_runs([read(folder) for folder in made])
     assert [group.label for group in crossed][::3] == ["beta=[0.1,2] ema=0.9", "beta=[0.1,3] ema=0"]

@@ -189,7 +189,7 @@ def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFi
     (sweep / "seed=0" / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
     code, swept, lines = inspected(sweep, tmp_path, capsys)
     assert code == 2 and len(swept["problems"]) == 2
-    assert "not a YAML file" in lines[-1] and "not a table of metrics" in lines[-1]
+    assert "not a YAML file" in lines[-1] and "not a CSV file" in lines[-1]
     code, found, lines = inspected(sweep / "seed=1", tmp_path, capsys)
     assert code == 2 and "not a YAML file" in lines[-1] and "last metrics" in found
 

@@ -296,8 +296,8 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.motion_tables import worst
     from retarget import retarget
+    from retarget.overview import worst
 
     motion = retarget(walk, robots.load("anymal_b"))
     bad = {**motion.quality, "rms_marker_m": 0.5}
@@ -314,8 +314,8 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
 def test_what_is_marked(walk: Clip) -> None:
     import dataclasses
 
-    from experiments.motion_tables import is_marked
     from retarget import retarget
+    from retarget.overview import is_marked
 
     motion = dataclasses.replace(retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a")
     assert not is_marked(motion, {})
@@ -360,15 +360,16 @@ def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_defaults_are_those_of_the_library() -> None:
     """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some aside."""
+    from dataclasses import fields
 
     from experiments.common import compose
-    from experiments.retarget import CLEAN_KEYS, SOLVER_KEYS, clean_options, solver_options
+    from experiments.retarget import options_of
     from retarget import CleanOptions, Options
 
     config = compose("retarget")
-    assert set(SOLVER_KEYS) <= set(config) and set(CLEAN_KEYS) <= set(config)
-    assert Options(**solver_options(config)) == Options()
-    chosen = CleanOptions(**clean_options(config))
+    assert {entry.name for settings in (Options, CleanOptions) for entry in fields(settings)} <= set(config)
+    assert Options(**options_of(config, Options)) == Options()
+    chosen = CleanOptions(**options_of(config, CleanOptions))
     assert chosen == CleanOptions()
 
 

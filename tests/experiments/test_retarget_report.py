@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.report import figures, is_report, recording, replay, retarget_page
+from experiments.report import figures, is_report, retarget_page
 from experiments.report.retarget_page import RetargetReport
 from experiments.retarget import report_place
 from mocap_data import Clip, dog_gait
 from npmp import robots
-from npmp.robots import Robot
-from retarget import clean, retarget_many
+from npmp.robots import Robot, looks
+from retarget import clean, recorded, retarget_many
 
 EVIL = "<script>alert(1)</script>"
 CHROMIUM = next(
@@ -115,7 +115,7 @@ def test_the_recording_is_beside_the_robot_and_on_it(page: Path, data: RetargetR
         source = clips[motion.recording]
         points = np.frombuffer(base64.b64decode(clip["points"]), "<u2").reshape(clip["frames"], len(source.names), 3)
         low, high = np.array(clip["low"]), np.array(clip["high"])
-        want = recording.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
+        want = recorded.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
         np.testing.assert_allclose(low + points / 65535 * (high - low), want, atol=2e-3)
         assert len(clip["bones"]) == len(source.names) - 1
         stands = np.array(clip["stands"]).reshape(clip["frames"], -1)
@@ -211,31 +211,31 @@ def test_a_map_has_one_scale() -> None:
 def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[str, Clip]) -> None:
     (motion, *_) = data.whole.motions
     part = dataclasses.replace(motion.crop(50, 100), start_s=1.0)
-    points = recording.keypoints_of(part, clips[motion.name])[::10]
+    points = recorded.keypoints_of(part, clips[motion.name])[::10]
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
     np.testing.assert_allclose(
         points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9
     )
     np.testing.assert_allclose(points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05)
-    half = recording.keypoints_of(part, clips[motion.name], scale=0.5)
+    half = recorded.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 
 
 def test_bones(clips: dict[str, Clip]) -> None:
     clip = next(iter(clips.values()))
-    pairs = recording.bones(dataclasses.replace(clip, parents=None))
+    pairs = recorded.bones(dataclasses.replace(clip, parents=None))
     names = set(range(len(clip.names)))
     assert len(pairs) == len(names) - 1 and set(pairs.reshape(-1).tolist()) == names  # a tree
     chain = dataclasses.replace(clip.select(clip.names[:4]), parents=(-1, 0, 1, 1))
-    assert recording.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
+    assert recorded.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
 
 
 def test_every_moving_body_is_drawn() -> None:
     for name in ("anymal_b", "op3"):
         model = robots.load(name).model()
-        bodies = replay.moving_bodies(model)
-        seen = {bodies[shape["b"]] for shape in replay.shapes(model)}
+        bodies = looks.moving_bodies(model)
+        seen = {bodies[shape["b"]] for shape in looks.shapes(model)}
         visible = [g for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0]
         assert seen == {int(model.body_weldid[model.geom_bodyid[g]]) for g in visible} - {0}
 
@@ -250,9 +250,9 @@ def test_meshes_are_drawn_as_their_hulls() -> None:
         f"<mujoco><asset><mesh name='ball' vertex='{vertices}'/></asset><worldbody><body><freejoint/>"
         "<geom type='mesh' mesh='ball' pos='1 0 0'/></body></worldbody></mujoco>"
     )
-    (shape,) = replay.shapes(model)
+    (shape,) = looks.shapes(model)
     corners, faces = np.array(shape["v"]), np.array(shape["f"])
-    assert shape["t"] == "mesh" and 40 < len(corners) <= replay.FACES // 2 and faces.max() < len(corners)
+    assert shape["t"] == "mesh" and 40 < len(corners) <= looks.FACES // 2 and faces.max() < len(corners)
     np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
     assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles
     np.testing.assert_allclose(shape["p"], [1.0, 0.0, 0.0], atol=2e-3)

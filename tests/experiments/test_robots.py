@@ -15,6 +15,7 @@ from experiments.common import Run, hydra_arguments, own_robot
 from mocap_data.errors import InputError
 from mocap_data.store import read_motions
 from npmp import robots
+from npmp.robots.menagerie import reference_to
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_a_project_that_is_moved(place: Path) -> None:
     (place / "dog.xml").rename(moved / "dog.xml")
     loaded = robots.load(moved / "robots" / "rex")
     assert loaded.mjcf == (moved / "dog.xml").resolve()
-    assert verb._reference("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex")) == "/models/dog.xml"
+    assert reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex")) == "/models/dog.xml"
 
 
 def test_checks_that_fail_after_add(place: Path, dog: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file
 from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
@@ -27,6 +29,8 @@ __all__ = [
     "Layout",
     "RobotMotion",
     "kind_of",
+    "numbers_in_a_row",
+    "quaternions_in",
     "read_laikago",
     "read_mjlab",
     "read_robot_motion",
@@ -65,11 +69,31 @@ def ambiguous(path: str | os.PathLike[str]) -> bool:
     """
     if unitree_csv.looks_like(path) != "perhaps":
         return False
-    with Path(path).open("rb") as file:
-        line = next((line for line in file if line.strip()), b"")
-    columns = len(line.strip().removesuffix(b",").split(b","))
+    columns = numbers_in_a_row(Path(path))
     documented = {7 + len(LAYOUTS[robot].joint_names) for robot in unitree_csv.DOCUMENTED}
     return columns % 3 == 0 and columns not in documented
+
+
+def numbers_in_a_row(path: Path) -> int:
+    """How many numbers the first row of a CSV holds."""
+    with path.open("rb") as file:
+        line = next((line for line in file if line.strip()), b"")
+    return line.strip().removesuffix(b",").count(b",") + 1
+
+
+def quaternions_in(path: Path) -> int:
+    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else
+    does."""
+    with path.open("rb") as file:
+        lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
+    try:
+        rows = np.array([line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64)
+    except ValueError:
+        return 0
+    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
+        return 0
+    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
+    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
 
 
 def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, **options: Any) -> RobotMotion:

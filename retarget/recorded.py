@@ -1,43 +1,20 @@
-"""What a motion was made from, for the 3-D replay: the recording's keypoints where the robot is, and their bones.
+"""What a motion was made from: the recording's keypoints where the robot is, and their bones.
 
-Shapes: T frames, M keypoints, F feet. World frame, Z up, metres.
+Shapes: T frames, M keypoints. World frame, Z up, metres.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse.csgraph import minimum_spanning_tree
 
-from experiments.report.replay import ReplayClip
+from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.motion import ReferenceMotion
-from npmp.robots import Robot
-from retarget.quality import QualityMeter
-
-FloatArray = npt.NDArray[np.float64]
 
 
-def replay_clip(
-    title: str, motion: ReferenceMotion, whole: ReferenceMotion, clip: Clip | None, robot: Robot, meter: QualityMeter
-) -> ReplayClip:
-    """A motion of the robot to watch, with what it was made from; whole: the motion before cleaning; clip: its
-    recording, None where the motion is all there is."""
-    scale = whole.quality.get("body_scale", 1.0)
-    slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
-    soles = np.linalg.norm(robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2)
-    return ReplayClip(
-        title,
-        motion.qpos,
-        motion.rate_hz,
-        keypoints=None if clip is None else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
-        bones=None if clip is None else bones(clip),
-        feet=meter.feet(motion).mean(axis=2),
-        contacts=meter.contacts(motion),
-        sole_m=max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max())),
-    )
-
-
-def keypoints_of(motion: ReferenceMotion, clip: Clip, scale: float = 1.0, slower: float = 1.0) -> FloatArray:
+def keypoints_of(motion: ReferenceMotion, clip: Clip, scale: float = 1.0, slower: float = 1.0) -> Array:
     """The recording's keypoints (T, M, 3) [m] at the motion's frames: on the floor, as large as the robot walks, and
     where the robot is. scale, slower: the factors on the recording's lengths and on its time that it was retargeted
     with."""
@@ -60,8 +37,6 @@ def bones(clip: Clip) -> npt.NDArray[np.int64]:
     if clip.parents is not None:
         pairs = [(parent, child) for child, parent in enumerate(clip.parents) if parent >= 0]
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     chosen = clip.positions[np.linspace(0, clip.num_frames - 1, min(60, clip.num_frames)).round().astype(np.int64)]
     distance = np.linalg.norm(chosen[:, :, None] - chosen[:, None, :], axis=-1)
     cost = distance.std(axis=0) + 0.1 * distance.mean(axis=0)

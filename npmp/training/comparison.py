@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from omegaconf import OmegaConf
 
-from experiments.common import stored_config
-from experiments.report.data import as_number, read_table
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
+from npmp.settings import flat
+from npmp.training.tables import as_number, read_table
 
 FloatArray = npt.NDArray[np.float64]
 Settings = dict[str, str]  # dotted keys, values as they are shown
@@ -27,6 +27,7 @@ APART = frozenset({"seed", "out", "resume", "debug", "checkpoint_every", "thread
 # Settings of a run's length, chosen to suit an algorithm: they are no name for it.
 LENGTHS = ("steps", "evaluation.every", "evaluation.starts")
 AXES = ("minutes", "env_steps")
+UNITS = {"minutes": "min", "env_steps": "steps"}
 BASE = "base"  # the group that has no setting of its own
 
 
@@ -109,6 +110,10 @@ class Figure:
         return cls(sum(known) / len(known), min(known), max(known), len(known), len(every))
 
 
+Figures = dict[str, Figure]  # of a group, by name
+Budgets = Mapping[str, Sequence[float]]  # by axis
+
+
 # --- reading
 
 
@@ -143,8 +148,11 @@ def read_run(path: Path, score: str) -> TrainingRun:
     Raises:
       InputError: for a folder that is damaged, or has no such metric.
     """
-    verb, config = stored_config(path)
-    settings = {key: value for key, value in _flat(OmegaConf.to_container(config, resolve=True)) if key not in APART}
+    config = read_yaml(path / "config.yaml")
+    if not isinstance(config, dict):
+        raise InputError(f"{path / 'config.yaml'}: not a configuration (keys and values expected)")
+    verb = config.pop("verb", None)
+    settings = {key: _text(value) for key, value in flat(config).items() if key not in APART}
     metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
@@ -189,15 +197,6 @@ def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], pl
 def _table(path: Path) -> list[dict[str, str]]:
     """A log's rows; a last one that is still being written is left out."""
     return [row for row in read_table(path) if (row.get("iteration") or "").isdigit() and None not in row.values()]
-
-
-def _flat(value: Any, key: str = "") -> Iterable[tuple[str, str]]:
-    """Dotted keys and values as text."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, _text(value)
 
 
 def _text(value: Any) -> str:
@@ -282,3 +281,51 @@ def base_settings(groups: Sequence[Group]) -> dict[str, str]:
         if len(groups) > 2 and 2 * values.count(most) > len(groups):
             shared[short[key]] = most
     return shared
+
+
+# --- figures
+
+
+def shared_end(groups: Sequence[Group], axis: str) -> list[float]:
+    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are those of the end."""
+    ends = [group.end(axis) for group in groups]
+    return [min(ends)] if max(ends) > 1.01 * min(ends) else []
+
+
+def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: bool) -> Figures:
+    """A group's row: its length, the score at its end and at each budget, where the threshold is met."""
+    runs = group.runs
+    row = {axis: Figure.over(run.x[axis][-1] for run in runs) for axis in AXES}
+    row["end"] = Figure.over(run.score[-1] for run in runs)
+    for axis in AXES:
+        for budget in budgets[axis]:
+            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(run.at(axis, budget) for run in runs)
+    if threshold is not None:
+        for axis in AXES:
+            reached = [run.reached(axis, threshold, lower=lower) for run in runs]
+            row[f"{UNITS[axis]} to {threshold:g}"] = Figure.over(reached)
+    return row
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A few digits, thousands as k and millions as M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
+def notes(groups: Sequence[Group]) -> list[str]:
+    """What a reader has to know beside the table."""
+    lines = []
+    if shared := base_settings(groups):
+        lines.append("what a name leaves unsaid: " + ", ".join(f"{key}={value}" for key, value in shared.items()))
+    for group in groups:
+        lines += [f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem]
+        seeds = [run.seed for run in group.runs]
+        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+            lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")
+    counts = {len(group.runs) for group in groups}
+    if len(counts) > 1:
+        lines.append("the groups have different numbers of runs")
+    return lines

@@ -1,4 +1,4 @@
-"""A short rendered film of a clip, where MuJoCo can draw without a display.
+"""A short rendered film of a robot's motion, where MuJoCo can draw without a display.
 
 Off-screen drivers that are half installed can take the whole process down, so the drawing happens in another one, with
 a time limit: whatever goes wrong there, the answer here is None.
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import mujoco
 import numpy as np
-
-from experiments.report.replay import ReplayClip
+import numpy.typing as npt
 
 BACKENDS = ("egl", "osmesa")
 TIME_LIMIT_S = 45.0
@@ -34,17 +33,16 @@ def backends() -> tuple[str, ...]:
     return (named,) if named in BACKENDS else BACKENDS
 
 
-def render(model: mujoco.MjModel, clip: ReplayClip, time_limit_s: float = TIME_LIMIT_S) -> bytes | None:
-    """An animated WebP of the clip's first seconds, or None when nothing can draw here.
+def render(model: mujoco.MjModel, qpos: npt.ArrayLike, rate_hz: float) -> bytes | None:
+    """An animated WebP of the first seconds of poses qpos (T, nq), or None when nothing can draw here.
 
-    The environment variable NPMP_NO_VIDEO, when set, says not to try. The robot's motion is `clip.qpos`; frames that
-    are not finite end the film.
+    The environment variable NPMP_NO_VIDEO, when set, says not to try. Frames that are not finite end the film.
     """
     if os.environ.get(NO_VIDEO):
         return None
-    q = np.asarray(clip.qpos, dtype=np.float64)
-    step = max(1, round(clip.rate_hz / FRAMES_PER_S))
-    q = q[: int(MAX_SECONDS * clip.rate_hz) : step]
+    q = np.asarray(qpos, dtype=np.float64)
+    step = max(1, round(rate_hz / FRAMES_PER_S))
+    q = q[: int(MAX_SECONDS * rate_hz) : step]
     bad = ~np.isfinite(q).all(axis=1)
     q = q[: int(np.argmax(bad))] if bad.any() else q
     if len(q) < 2 or q.shape[1] != model.nq:
@@ -55,11 +53,11 @@ def render(model: mujoco.MjModel, clip: ReplayClip, time_limit_s: float = TIME_L
             mujoco.mj_saveModel(model, str(source), None)
             np.save(Path(folder) / "qpos.npy", q)
             for backend in backends():
-                command = [sys.executable, "-m", "experiments.report.video", folder, str(clip.rate_hz / step)]
+                command = [sys.executable, "-m", "npmp.robots.film", folder, str(rate_hz / step)]
                 environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
                 root = str(Path(__file__).resolve().parents[2])
                 environment["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
-                done = subprocess.run(command, env=environment, capture_output=True, timeout=time_limit_s, check=False)
+                done = subprocess.run(command, env=environment, capture_output=True, timeout=TIME_LIMIT_S, check=False)
                 if done.returncode == 0 and target.is_file():
                     picture = target.read_bytes()
                     return picture if 0 < len(picture) <= MAX_BYTES else None

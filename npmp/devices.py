@@ -1,0 +1,53 @@
+"""Where to compute, and how to compute the same twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from mocap_data.errors import InputError
+
+
+def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:
+    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the
+    CPU."""
+    if device == "cpu":
+        return device
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
+    if "cuda" not in devices:
+        raise InputError(f"device={device}: npmp {verb_name} computes on the CPU only so far; use device=cpu")
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        build = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
+        raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
+    index = int(device.partition(":")[2] or 0)
+    if index >= count:
+        raise InputError(f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count)))
+    return device
+
+
+def seed_everything(seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True) -> None:
+    """Seed python, numpy and torch; make torch deterministic with a fixed number of threads.
+
+    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations without a deterministic
+    form warn instead of failing.
+    """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: 0 to {2**32 - 1} is expected")
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - for libraries that use the global generator
+    if not use_torch:
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
+    import torch
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")

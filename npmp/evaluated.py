@@ -1,0 +1,83 @@
+"""What an evaluation leaves in rollouts.h5: the robot beside its reference, clip by clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from mocap_data.arrays import Array
+from mocap_data.hdf5 import open_hdf5
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One clip of rollouts.h5: the robot beside its reference.
+
+    Attributes:
+        qpos, reference_qpos: (T, nq), MuJoCo's order: root position [m], root quaternion (w, x, y, z), joints [rad].
+        foot_height, reference_foot_height: (T, F) metres.
+        rate_hz: frames per second.
+        tracked_frames: frames until the robot was lost (T when never).
+    """
+
+    name: str
+    qpos: Array
+    reference_qpos: Array
+    rate_hz: float
+    tracked_frames: int
+    foot_height: Array
+    reference_foot_height: Array
+
+    @property
+    def time_s(self) -> Array:
+        """(T,) seconds from the clip's start."""
+        return np.arange(len(self.qpos)) / self.rate_hz
+
+    @property
+    def lost_after_s(self) -> float | None:
+        """When the robot was lost, in seconds; None when it never was."""
+        return self.tracked_frames / self.rate_hz if self.tracked_frames < len(self.qpos) else None
+
+    def base_deviation_m(self) -> Array:
+        """(T,) distance of the base's position from the reference's [m]."""
+        return np.asarray(np.linalg.norm(self.qpos[:, :3] - self.reference_qpos[:, :3], axis=1))
+
+    def joint_difference_rad(self) -> Array:
+        """(T, J) joint angle minus the reference's [rad]."""
+        return self.qpos[:, 7:] - self.reference_qpos[:, 7:]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The content of rollouts.h5."""
+
+    robot: str
+    joint_names: tuple[str, ...]
+    foot_names: tuple[str, ...]
+    clips: tuple[Rollout, ...]
+
+
+def read_rollouts(path: Path | str) -> Rollouts:
+    """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`, `reference_foot_height` and
+    attributes `rate_hz`, `tracked_frames`; root attributes `robot`, `joint_names`, `foot_names`.
+
+    Raises:
+      InputError: when the file is missing, is not HDF5, or lacks a part.
+    """
+    with open_hdf5(path) as file:
+        return Rollouts(
+            robot=str(file.attrs["robot"]),
+            joint_names=tuple(file.attrs["joint_names"]),
+            foot_names=tuple(file.attrs["foot_names"]),
+            clips=tuple(_read_clip(group, name) for name, group in file.items()),
+        )
+
+
+def _read_clip(group: h5py.Group, name: str) -> Rollout:
+    names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
+    qpos, reference, feet, reference_feet = (np.asarray(group[key][()], dtype=np.float64) for key in names)
+    rate_hz, tracked = float(group.attrs["rate_hz"]), int(group.attrs["tracked_frames"])
+    return Rollout(name, qpos, reference, rate_hz, tracked, feet, reference_feet)

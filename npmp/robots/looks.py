@@ -1,0 +1,134 @@
+"""What a model looks like, to draw it without a physics engine: shapes in the frames of its moving bodies, and where
+these are in each pose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import ConvexHull, QhullError
+
+from mocap_data.errors import InputError
+from npmp.robots.fields import FloatArray
+
+FACES = 160  # about so many of a mesh's convex hull are drawn
+# Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
+FAR_M = 1e4
+_KINDS = {
+    int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
+    int(mujoco.mjtGeom.mjGEOM_CAPSULE): "capsule",
+    int(mujoco.mjtGeom.mjGEOM_CYLINDER): "cylinder",
+    int(mujoco.mjtGeom.mjGEOM_BOX): "box",
+    int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): "box",
+    int(mujoco.mjtGeom.mjGEOM_MESH): "mesh",
+}
+
+
+def moving_bodies(model: mujoco.MjModel) -> list[int]:
+    """Ids of the bodies that move on their own: not the world, not welded to a parent."""
+    return [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
+
+
+def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """What to draw: primitives in the frames of `moving_bodies`.
+
+    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as their convex hulls,
+    ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m],
+    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners.
+    """
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    index = {body: i for i, body in enumerate(moving_bodies(model))}
+    feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i for i, name in enumerate(foot_bodies)}
+    drawable = [g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and _alpha(model, g) > 0]
+    visual = {int(model.geom_bodyid[g]) for g in drawable if model.geom_group[g] <= 2}
+    out: list[dict[str, Any]] = []
+    for g in drawable:
+        body = int(model.geom_bodyid[g])
+        frame = int(model.body_weldid[body])
+        if (body in visual and model.geom_group[g] > 2) or frame not in index:
+            continue
+        depth, walk = 0, frame
+        while walk > 0:
+            walk, depth = int(model.body_parentid[walk]), depth + 1
+        colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
+        out.append({"b": index[frame], "c": colour, **_shape(model, data, g, frame)})
+    return out
+
+
+def _alpha(model: mujoco.MjModel, geom: int) -> float:
+    material = int(model.geom_matid[geom])
+    return float(model.mat_rgba[material, 3] if material >= 0 else model.geom_rgba[geom, 3])
+
+
+def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
+    """A geom's kind, size and pose in the frame of a body."""
+    quat, inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(4), np.empty(3)
+    mujoco.mju_mat2Quat(quat, data.geom_xmat[geom])
+    kind, size, position = _KINDS[int(model.geom_type[geom])], model.geom_size[geom], np.array(data.geom_xpos[geom])
+    corners: dict[str, Any] = {}
+    if kind == "mesh":
+        position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
+        kind, size, corners = "box", model.geom_aabb[geom, 3:], _hull(model, geom)
+    mujoco.mju_negQuat(inverse, data.xquat[frame])
+    mujoco.mju_mulQuat(local_q, inverse, quat)
+    mujoco.mju_rotVecQuat(local_p, position - data.xpos[frame], inverse)
+    return {
+        "t": "mesh" if corners else kind,
+        "s": [round(float(v), 4) for v in size],
+        "p": [round(float(v), 4) for v in local_p],
+        "q": [round(float(v), 5) for v in local_q],
+        **corners,
+    }
+
+
+def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
+    """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of those corners that
+    are outermost in some evenly spread direction. Empty for one that is flat."""
+    which = int(model.geom_dataid[geom])
+    first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
+    vertices = np.asarray(model.mesh_vert[first : first + count], dtype=np.float64) - model.geom_aabb[geom, :3]
+    turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
+    height, angle = 1.0 - 2.0 * turn / len(turn), np.pi * (1.0 + 5.0**0.5) * turn
+    flat = np.sqrt(1.0 - height**2)
+    directions = np.stack((flat * np.cos(angle), flat * np.sin(angle), height), axis=1)
+    outer = vertices[np.unique((directions @ vertices.T).argmax(axis=1))]
+    try:
+        hull = ConvexHull(outer)
+    except (QhullError, ValueError):
+        return {}
+    place = {int(v): i for i, v in enumerate(hull.vertices)}
+    faces = [[place[int(v)] for v in face] for face in hull.simplices]
+    return {"v": [[round(float(x), 4) for x in outer[v]] for v in hull.vertices], "f": faces}
+
+
+def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
+    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T, nq), without sign
+    jumps.
+
+    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good frame's pose (the first
+    good one's at the start). Raises InputError when no frame is good or the model is another one.
+    """
+    q = np.asarray(qpos, dtype=np.float64)
+    if q.ndim != 2 or q.shape[1] != model.nq:
+        raise InputError(f"replay: qpos has shape {q.shape}, the robot's model expects (T, {model.nq})")
+    good = np.isfinite(q).all(axis=1) & (np.abs(np.where(np.isfinite(q), q, 0.0)) < FAR_M).all(axis=1)
+    if not good.any():
+        raise InputError("replay: no frame of qpos is finite")
+    source = np.maximum.accumulate(np.where(good, np.arange(len(q)), -1))
+    source = np.where(source < 0, int(np.argmax(good)), source)
+    data = mujoco.MjData(model)
+    bodies = moving_bodies(model)
+    out = np.empty((len(q), len(bodies), 7))
+    for t, frame in enumerate(source):
+        data.qpos[:] = q[frame]
+        mujoco.mj_kinematics(model, data)
+        out[t, :, :3] = data.xpos[bodies]
+        out[t, :, 3:] = data.xquat[bodies]
+    # q and -q are one rotation; the page interpolates, so neighbours must be on the same side.
+    flip = np.cumprod(np.where((out[1:, :, 3:] * out[:-1, :, 3:]).sum(-1) < 0, -1.0, 1.0), axis=0)
+    out[1:, :, 3:] *= flip[..., None]
+    return out
