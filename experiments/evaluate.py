@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments import report
 from experiments.backend import backend_of, robots_config_of
-from experiments.common import Run, at_least, console, one_of, verb
+from experiments.common import Run, at_least, console, one_of, say, table, verb
 from experiments.report import policy_page
 from experiments.typed import build
 from mocap_data import MotionSet, ReferenceMotion
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import new_hdf5, write_json
 from npmp import modules, policies, robots, tasks
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial, load_motions
 from npmp.envs.kinematics import Kinematics
@@ -212,20 +211,16 @@ def foot_heights(robot: Robot, kinematics: Kinematics, qpos: np.ndarray) -> np.n
 
 def print_table(result: Mapping[str, Any]) -> None:
     """A line per clip, their mean and their median."""
-    from rich.table import Table
-
-    table = Table(box=None)
-    table.add_column("clip")
-    for name in ("tracked", "of s", "base m", "max m", "last m", "joints rad"):
-        table.add_column(name, justify="right")
+    right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
+    rows = []
     for row in [*result["clips"], *({"name": average, **result[average]} for average in ("mean", "median"))]:
         base = row["base_deviation_m"]
         duration = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
-        table.add_row(
-            row["name"], f"{row['tracked_fraction']:.3f}", duration,
-            f"{base['mean']:.3f}", f"{base['max']:.3f}", f"{base['last']:.3f}", f"{row['joint_error_rad']:.3f}",
-        )  # fmt: skip
-    console().print(table)
+        figures = [f"{value:.3f}" for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])]
+        rows.append(
+            (row["name"], f"{row['tracked_fraction']:.3f}", duration, *deviations, f"{row['joint_error_rad']:.3f}")
+        )
+    console().print(table(("clip", *right), rows, right=right, box=None))
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -254,17 +249,11 @@ def run(config: DictConfig, run: Run) -> int:
     result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
     result["randomization"] = config.randomization.name
     warn_of_seen(result, config.split, len(motions.motions))
-    write_result(run, result)
+    write_json(run.folder / "evaluation.json", result)
     write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
     print_table(result)
     print_summary(result, run.folder)
     return 0
-
-
-def write_result(run: Run, result: Mapping[str, Any]) -> None:
-    """OUT/evaluation.json."""
-    with atomic_path(run.folder / "evaluation.json") as path:
-        path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
@@ -291,29 +280,12 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         "sim": config.sim, "randomization": config.randomization.name, "versions": report.versions(),
         "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
-    write_result(run, result)
+    write_json(run.folder / "evaluation.json", result)
     feet = foot_heights(robot, Kinematics(robot.model()), found.trial.qpos.numpy())
-    made = provenance(config, run, policy.contract.training, result["versions"])
+    made = report.made_by(config, run.seed) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, feet, made)
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
-    terminal_line(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
-
-
-def terminal_line(words: str) -> None:
-    """A line of its own, however long."""
-    console().print(words, highlight=False, soft_wrap=True)
-
-
-def provenance(config: DictConfig, run: Run, training: Mapping[str, Any], versions: Any) -> dict[str, Any]:
-    """What a page says of how it was made."""
-    return {
-        "command": report.command_line(),
-        "seed": run.seed,
-        "training": training,
-        "versions": versions,
-        "machine": report.machine_summary(),
-        "config": OmegaConf.to_container(config, resolve=True),
-    }
+    say(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
 
 
 def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:
@@ -346,7 +318,7 @@ def write_page(
             evaluation=result,
             rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
-            provenance=provenance(config, run, skill.contract.training, result["versions"]),
+            provenance=report.made_by(config, run.seed) | {"training": skill.contract.training},
         ),
         film=config.video == "auto",
     )
@@ -355,7 +327,7 @@ def write_page(
 def print_summary(result: Mapping[str, Any], out: Path) -> None:
     """The line below the table."""
     starts = result["random_starts"]
-    terminal_line(
+    say(
         f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
         f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
         f"{out / 'report.html'}"
