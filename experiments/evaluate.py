@@ -217,9 +217,7 @@ def print_table(result: Mapping[str, Any]) -> None:
         base = row["base_deviation_m"]
         duration = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
         figures = [f"{value:.3f}" for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])]
-        rows.append(
-            (row["name"], f"{row['tracked_fraction']:.3f}", duration, *deviations, f"{row['joint_error_rad']:.3f}")
-        )
+        rows.append((row["name"], f"{row['tracked_fraction']:.3f}", duration, *figures))
     console().print(table(("clip", *right), rows, right=right, box=None))
 
 

@@ -125,6 +125,12 @@ def _setting(key: Key) -> str:
     return f"{key.name}={value}" if len(value) < 24 else f"{key.name}="
 
 
+def _overlays(verb: str, group: str) -> list[str]:
+    """Folders of files that say otherwise, or more, for this verb, of the same choice of a group."""
+    text = (CONF / f"{verb}.yaml").read_text(encoding="utf-8")
+    return re.findall(rf"^\s+- optional ({group}/\w+)@{group}: \$\{{{group}\}}$", text, re.MULTILINE)
+
+
 def _width() -> int:
     return min(shutil.get_terminal_size((100, 24)).columns, 120)
 
@@ -159,7 +165,9 @@ def of_verb(verb: str) -> str:
         path = CONF / group / f"{choice}.yaml"
         if group in ("debug", "experiment") or not path.exists():
             continue
-        inner = [(f"{group}.{key.name}={key.value}", key.comment) for key in of_file(path).keys]
+        files = [path, *(CONF / place / f"{choice}.yaml" for place in _overlays(verb, group))]
+        keys = {key.name: key for file in files if file.exists() for key in of_file(file).keys}  # the later file's hold
+        inner = [(f"{group}.{key.name}={key.value}", key.comment) for key in keys.values()]
         lines += ["", f"keys of {group}={choice}:", *_rows(inner, width)]
     if _TAG.search("\n".join(lines)):
         lines += ["", *textwrap.wrap(f"where a value comes from: {SOURCES}", width)]

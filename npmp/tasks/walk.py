@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp import geometry, ranges
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -60,6 +60,10 @@ class WalkConfig:
     terrain_fields: int = 128  # that robots are spread over
     terrain_seed: int = 0
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)  # of the other kinds
+    # learned through a model, a robot pays for what it is off its command in single steps, and in the mean of a stride
+    step_weight: float = 0.5
+    stride_weight: float = 2.0
+    stride_s: float = 0.24
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -76,6 +80,8 @@ class WalkConfig:
                 "command_change, command_nonzero (three numbers) and reference_starts must lie in [0, 1], "
                 f"got {self.command_change}, {self.command_nonzero}, {self.reference_starts}"
             )
+        ranges.above_zero(self, "stride_s")
+        ranges.not_negative(self, "step_weight", "stride_weight")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -455,7 +461,9 @@ class Walk(DifferentiableTask):
 
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
-        return course_loss(heading_velocity(states) - goal, max(1, round(STRIDE_S / self.env.dt)))
+        c = self.config
+        off = heading_velocity(states) - goal
+        return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
 
 
 WalkEnv = TaskEnv[Walk]
@@ -478,15 +486,13 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 # --- what an imagined course is worth ---
 
-STRIDE_S = 0.24  # about a stride of a trotting dog [D]; within one a body sways, and that is nobody's fault
-STEP_WEIGHT, STRIDE_WEIGHT = 0.5, 2.0  # of the differences of single steps, and of those averaged over a stride [D]
 
-
-def course_loss(difference: Tensor, stride: int) -> Tensor:
+def course_loss(difference: Tensor, stride: int, weights: tuple[float, float]) -> Tensor:
     """What robots owe that were off their commands by `difference` (H, B, 3) [m/s, m/s, rad/s]: (B,).
 
-    0.5 |v - v_cmd|_1 of every step, and twice the norm of the difference averaged over every `stride` steps in a row.
-    Later steps count more: nobody is at a new command at once. Weights rise linearly and have mean 1.
+    The first weight is that of |v - v_cmd|_1 of every step, the second that of the norm of the difference averaged over
+    every `stride` steps in a row: within a stride a body sways, and that is nobody's fault. Later steps count more, as
+    nobody is at a new command at once: linearly, in the mean 1.
     """
     steps = len(difference)
     stride = min(stride, steps)
@@ -497,4 +503,4 @@ def course_loss(difference: Tensor, stride: int) -> Tensor:
     late = weight[stride - 1 :]
     by_step = (weight.unsqueeze(-1) * each).sum(0) / weight.sum()
     by_stride = (late.unsqueeze(-1) * strides).sum(0) / late.sum()
-    return STEP_WEIGHT * by_step + STRIDE_WEIGHT * by_stride
+    return weights[0] * by_step + weights[1] * by_stride

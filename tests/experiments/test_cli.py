@@ -119,6 +119,7 @@ def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[
         assert "for:" not in shown.split("choices:")[1]
         assert f"out=runs/{name}/DATE_TIME" in shown
         assert " ".join(shown.split()).count("[P*] that paper at second hand") == 1
+    assert "algo.clone_steps=" in shown and "algo.model_lr=" in shown  # of reuse's own loop, and of every model's fit
     text = help_text.parse("# for: imitate, reuse\n# What it is\nname: x  # y\n")
     assert (text.verbs, text.description) == (("imitate", "reuse"), "What it is")
     assert cli.main(["doctor", "--help"]) == 0

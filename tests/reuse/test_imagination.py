@@ -73,7 +73,7 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
         history = sensing.remember(history, sensing.exact(state, offset))
         states.append(state.pack())
     after = RobotState.unpack(torch.stack(states))
-    lost = course_loss(heading_velocity(after) - goal, min(H, 12)).mean()
+    lost = course_loss(heading_velocity(after) - goal, min(H, 12), (0.5, 2.0)).mean()
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5)

@@ -292,11 +292,13 @@ def test_an_imagined_course_s_loss_by_hand() -> None:
     steps = (1 * 1 + 2 * 1) / 6
     # means (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps: 2/5 and 3/5
     strides = (2 * math.sqrt(0.5) + 3 * 0.5) / 5
-    torch.testing.assert_close(course_loss(difference, 2), torch.tensor([0.5 * steps + 2.0 * strides]))
+    torch.testing.assert_close(course_loss(difference, 2, (0.5, 2.0)), torch.tensor([0.5 * steps + 2.0 * strides]))
     # sway of a stride's length costs as single steps only
     sway = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(4, 1, 1) * torch.tensor([1.0, 0.0, 0.0])
-    torch.testing.assert_close(course_loss(sway, 2), torch.tensor([0.5]), atol=1e-3, rtol=0)
-    assert course_loss(torch.zeros(4, 2, 3), 12).tolist() == pytest.approx([2e-4, 2e-4])  # windows no longer than all
+    torch.testing.assert_close(course_loss(sway, 2, (0.5, 2.0)), torch.tensor([0.5]), atol=1e-3, rtol=0)
+    assert course_loss(torch.zeros(4, 2, 3), 12, (0.5, 2.0)).tolist() == pytest.approx(
+        [2e-4, 2e-4]
+    )  # windows no longer than all
 
 
 def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(robot: robots.Robot) -> None:
