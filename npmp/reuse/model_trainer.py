@@ -120,12 +120,7 @@ class ModelTrainer(Resumable):
         """
         self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
         c = self.config
-        skill.check_robot(env.robot)
-        if recordings is not None:
-            skill.check_encoder(env.robot)
-        if not isinstance(env.task, DifferentiableTask):
-            raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
-        self.task: DifferentiableTask = env.task
+        self.task = _checked(env, skill, recordings)
         # without a word on what it has achieved, nothing says which goal a module's step was for
         self.clones = clone and c.clone_updates > 0 and self.task.achieved(env.state) is not None
         least = self.clone_window + c.clone_sequence
@@ -348,3 +343,17 @@ class ModelTrainer(Resumable):
             "generator": self.generator,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
+
+
+def _checked(env: TaskEnv[Any], skill: SkillModule, recordings: ImitationEnv | None) -> DifferentiableTask:
+    """The environment's task, where a module can learn it through a model.
+
+    Raises:
+      InputError: where it cannot.
+    """
+    skill.check_robot(env.robot)
+    if recordings is not None:
+        skill.check_encoder(env.robot)
+    if not isinstance(env.task, DifferentiableTask):
+        raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
+    return env.task
