@@ -19,6 +19,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
+from npmp.envs.clearance import Clearance
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -64,6 +65,9 @@ class WalkConfig:
     step_weight: float = 0.5
     stride_weight: float = 2.0
     stride_s: float = 0.24
+    # and for what may not touch the ground and is nearer to it than the margin [m], by how much [1/m]
+    clearance_weight: float = 20.0
+    clearance_margin_m: float = 0.02
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -81,7 +85,7 @@ class WalkConfig:
                 f"got {self.command_change}, {self.command_nonzero}, {self.reference_starts}"
             )
         ranges.above_zero(self, "stride_s")
-        ranges.not_negative(self, "step_weight", "stride_weight")
+        ranges.not_negative(self, "step_weight", "stride_weight", "clearance_weight", "clearance_margin_m")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -283,10 +287,12 @@ class Walk(DifferentiableTask):
         carriers = {spec.body(foot).parent.name for foot in self.robot.foot_bodies}
         spared = {f"contact_{body}" for body in carriers} if self.config.may_touch == "legs" else set()
         self._contacts = [name for name in add_contact_sensors(spec, self.robot) if name not in spared]
+        self._clearance = Clearance(self.robot, [name.removeprefix("contact_") for name in self._contacts])
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
+        self._clearance = self._clearance.to(env.device)
         self.starts = self.starts.to(env.device)
         if self.ground is not None:
             self.ground.bind(env)
@@ -460,10 +466,15 @@ class Walk(DifferentiableTask):
         return heading_velocity(state)
 
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
+        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities, and of each step what is too near to
+        the ground."""
         c = self.config
         off = heading_velocity(states) - goal
-        return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
+        course = course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
+        if c.clearance_weight == 0.0:
+            return course
+        low = torch.relu(c.clearance_margin_m - self._clearance(states)).sum(-1).mean(0)
+        return course + c.clearance_weight * low
 
 
 WalkEnv = TaskEnv[Walk]
