@@ -473,8 +473,8 @@ class Walk(DifferentiableTask):
         course = course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
         if c.clearance_weight == 0.0:
             return course
-        low = torch.relu(c.clearance_margin_m - self._clearance(states)).sum(-1).mean(0)
-        return course + c.clearance_weight * low
+        lacking = torch.relu(c.clearance_margin_m - self._clearance(states).amin(-1))
+        return course + c.clearance_weight * lacking.mean(0)
 
 
 WalkEnv = TaskEnv[Walk]

@@ -7,6 +7,7 @@ import torch
 
 from npmp.actors import skill_memory
 from npmp.envs import RobotBatchConfig
+from npmp.envs.clearance import Clearance
 from npmp.envs.sensing import Sensing, SensorConfig, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.nets.prior import kl_to_prior
@@ -74,6 +75,8 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
         states.append(state.pack())
     after = RobotState.unpack(torch.stack(states))
     lost = course_loss(heading_velocity(after) - goal, min(H, 12), (0.5, 2.0)).mean()
+    others = [body for body in env.robot.body_names if body not in env.robot.foot_bodies]
+    lost = lost + 20.0 * torch.relu(0.02 - Clearance(env.robot, others)(after).amin(-1)).mean()
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5)
