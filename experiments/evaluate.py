@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,14 +200,24 @@ def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_h
     return motions.select(kept)
 
 
-def foot_heights(robot: Robot, kinematics: Kinematics, qpos: np.ndarray) -> np.ndarray:
-    """Height of the soles above the floor, (T, feet) [m]: the lowest point of each foot. kinematics: on any device."""
+def foot_heights(
+    robot: Robot,
+    kinematics: Kinematics,
+    qpos: np.ndarray,
+    ground: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
+) -> np.ndarray:
+    """Height of the soles above the ground, (T, feet) [m]: the lowest point of each foot.
+
+    kinematics: on any device. ground: its height at places (..., 2) [m], None where it is flat, at 0.
+    """
     device = next(kinematics.buffers()).device
     poses = kinematics(*pose_from_qpos(torch.tensor(qpos).to(device)))
     feet = [robot.body_names.index(b) for b in robot.foot_bodies]
     points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=device)
     centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
-    return (centers[..., 2].amin(-1) - robot.foot_radius).cpu().numpy()
+    level = None if ground is None else ground(centers[..., :2])
+    heights = centers[..., 2] if level is None else centers[..., 2] - level.to(device)
+    return (heights.amin(-1) - robot.foot_radius).cpu().numpy()
 
 
 def print_table(result: Mapping[str, Any]) -> None:
@@ -279,7 +290,8 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
     write_json(run.folder / "evaluation.json", result)
-    feet = foot_heights(robot, Kinematics(robot.model()), found.trial.qpos.numpy())
+    ground = partial(found.task.ground_at, i=0)
+    feet = foot_heights(robot, Kinematics(robot.model()), found.trial.qpos.numpy(), ground)
     made = report.made_by(config, run.seed) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, feet, made)
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from experiments.report import figures
 from experiments.report.figures import Line
@@ -27,9 +29,16 @@ from experiments.report.parts import (
 )
 from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
+from npmp.sim.terrain import PERIOD_M
 
 GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
 DEG = 180.0 / np.pi
+GROUND_M = 0.1  # between the replay's points of rough ground
+_ON_ROUGH = (
+    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled, and never hides the robot. The field "
+    "repeats itself every 8 m; where the robot fell it is put down elsewhere."
+)
+_MEASURES = {"slopes": ("Slopes", "deg"), "stairs": ("Stairs, height of a step", "m"), "perlin": ("Perlin noise", "m")}
 COMPONENTS = (
     ("forward_mps", "Forward velocity", "m/s"), ("lateral_mps", "Lateral velocity", "m/s"),
     ("yaw_rate_rps", "Yaw rate", "rad/s"),
@@ -51,19 +60,29 @@ def judged(
     asked: dict[str, Any] = {
         name: trial.seen[name][:, 0].numpy() for name in ("command", "achieved") if name in trial.seen
     }
-    clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, **asked)
+    clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked)
     replay, packed = replay_section(task.robot, [clip])
+    if packed is not None and clip.ground is not None:
+        replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
     sections = [
         Section("task", "The trial", [_words(found), *_tables(found), *_over_time(asked, trial), *_map(task, trial)]),
         replay,
         _gait(task, trial, feet),
         _speeds(found.get("speeds", ())),
         _pushes(found.get("pushes", ())),
+        _grounds(found.get("grounds", ())),
         provenance_section(provenance, Scrubber(out.parent)),
     ]
     caption = f"{found['robots']} robots, {number(found['seconds'])} s"
     cards = [(name.replace("_", " "), number(found[name]), caption) for name in task.judged if name in found]
     return assemble(out, title=f"{found['policy']}: {task.name}", cards=cards, sections=sections, replay=packed)
+
+
+def ground_of(task: Task) -> np.ndarray | None:
+    """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where it is flat."""
+    at = torch.arange(round(PERIOD_M / GROUND_M)) * GROUND_M
+    heights = task.ground_at(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1), 0)
+    return None if heights is None else heights.cpu().numpy()
 
 
 def _words(found: Mapping[str, Any]) -> Words:
@@ -134,7 +153,9 @@ def _gait(task: Task, trial: Trial, feet: np.ndarray) -> Section:
             (2, "Height", "(cm)", 100),
         )
     ]
-    words = "A foot stands while it is within 2 cm of its lowest height: flat ground."
+    words = "A foot stands while it is within 2 cm of its lowest height above the ground under it."
+    if task.ground_at(torch.zeros(2), 0) is not None:
+        words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
 
 
@@ -172,3 +193,26 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     bars = [Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %") for row in rows]
     unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
     return Section("pushes", "Recovery from pushes", [Bars("By size of push", bars, full=1.0, unit=unit)])
+
+
+def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    """How many stay up, and how far they get, by kind and size of ground."""
+    if not rows:
+        return None
+    charts = []
+    for kind, (title, unit) in _MEASURES.items():
+        mine = [row for row in rows if row["terrain"] == kind]
+        lines = [
+            Line(name, [row["value"] for row in mine], [row[name] for row in mine], css)
+            for name, css in (("upright", "robot"), ("progress", "ref"))
+        ]
+        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=(0.0, 1.05)))
+    columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
+    cells = [[row["terrain"], *(number(row[name]) for name in columns[1:])] for row in rows]
+    words = (
+        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that never fell. Progress: how far "
+        "all went, of how far they were asked to: a robot may stay upright in front of a step. Values: the slope "
+        "in degrees, the height of a step or of the noise from its lowest to its highest point in metres."
+    )
+    table = Table(tuple(name.replace("_", " ") for name in columns), cells)
+    return Section("grounds", "Rough ground", [Words(words), Charts(charts, small=True), table])

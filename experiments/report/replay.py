@@ -39,6 +39,8 @@ class ReplayClip:
         keypoints: (T, M, 3) [m] of the recording, where the robot is; bones: (N, 2) pairs of them to draw rods between.
         feet: (T, F, 3) [m] the middle of the soles; contacts: (T, F) when they stand; sole_m: the
           radius [m] of the discs under them.
+        ground: (n, n) heights [m] of one period of rough ground from the origin on, row by y; None: flat, at 0.
+        ground_m: the distance of its points [m].
     """
 
     name: str
@@ -53,6 +55,8 @@ class ReplayClip:
     feet: npt.NDArray[np.float64] | None = None
     contacts: npt.NDArray[np.bool_] | None = None
     sole_m: float = 0.05
+    ground: npt.NDArray[np.floating[Any]] | None = None
+    ground_m: float = 0.1
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:
@@ -102,6 +106,12 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     if clip.feet is not None and clip.contacts is not None:
         out["feet"], out["sole"] = _text(_pack(clip.feet[keep], low, high)), round(clip.sole_m, 4)
         out["stands"] = clip.contacts[keep].astype(int).reshape(-1).tolist()
+    if clip.ground is not None:
+        bottom, top = float(clip.ground.min()), float(max(clip.ground.max(), clip.ground.min() + 0.01))
+        out["ground"] = {
+            "heights": _text(_pack(clip.ground, bottom, top)), "low": bottom, "high": top,
+            "points": len(clip.ground), "step": clip.ground_m,
+        }  # fmt: skip
     return out
 
 

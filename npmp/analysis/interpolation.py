@@ -97,8 +97,8 @@ def interpolate(
       robot, robots_config, threads: as of `npmp.analysis.latent_use`. The clips are tracked by an ideal robot.
 
     Raises:
-      InputError: for clips that there are not, that the module loses within half a second, or that have no strides
-        where they are asked for.
+      InputError: for clips that there are not, that the module loses within half a second, that have no strides where
+        they are asked for, or no frames of equal phase before the module loses one of them.
     """
     for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
         if given not in known:
@@ -119,6 +119,12 @@ def interpolate(
     commands = [
         mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)
     ]
+    if not all(len(z) for z in commands):
+        raise InputError(
+            f"'{first}' and '{second}' have no frames of equal phase in what the module tracks of them, "
+            f"{len(z_a) / robot.control_rate_hz:.2f} and {len(z_b) / robot.control_rate_hz:.2f} s; "
+            "take other clips, or align=frames"
+        )
     env = TaskEnv(
         Imitation(robot, motions=pair),
         weights * copies,

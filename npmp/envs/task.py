@@ -63,7 +63,7 @@ class Trial(NamedTuple):
     seen: dict[str, Tensor]  # `Judgement.seen` of each step, (T, n, ...) by name
     error: Tensor  # (T, n)
     fell: Tensor  # (T, n) bool: this step ended an episode by failure
-    qpos: Tensor  # (T + 1, nq) float64, of robot 0, including the start; jumps where it fell and was put back
+    qpos: Tensor  # (T + 1, nq) float64, of robot 0, `unmoved`, with the start; jumps where it fell and was put back
     dt: float  # control period [s]
 
 
@@ -146,6 +146,15 @@ class Task(ABC):
     def level(self, state: RobotState) -> Tensor | None:
         """Height of the ground around all robots, (n, 1) [m]; None where it is flat, at 0."""
         return None
+
+    def ground_at(self, place: Tensor, i: int) -> Tensor | None:
+        """Height of the ground of robot i at places (..., 2), as `unmoved` has them: (...) [m]; None where it is flat,
+        at 0."""
+        return None
+
+    def logged(self) -> dict[str, float]:
+        """What else a training run logs of the robots now, e.g. how far a curriculum is."""
+        return {}
 
     def privileged(self) -> Tensor:
         """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n,

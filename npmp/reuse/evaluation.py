@@ -77,19 +77,25 @@ class _TrialRecorder:
         self.seen: dict[str, list[Tensor]] = {}
         self.errors: list[Tensor] = []
         self.fell: list[Tensor] = []
-        self.qpos = [env.robots.qpos[0].clone()]
+        self.qpos = [self._qpos()]
+
+    def _qpos(self) -> Tensor:
+        """Robot 0's, as if the task had never moved it (`Task.unmoved`)."""
+        env, qpos = self.env, self.env.robots.qpos[0].clone()
+        qpos[:2] -= (env.state.root_pos - env.task.unmoved(env.state).root_pos)[0, :2]
+        return qpos
 
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""
         state, step = self.env.state, moment.step
         own = {"first": moment.first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
-        own["base"] = base_of(state.root_rot, state.root_pos, state.root_vel)
+        own["base"] = base_of(state.root_rot, self.env.task.local_state(state).root_pos, state.root_vel)
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))
         self.fell.append(step.terminated)
-        self.qpos.append(self.env.robots.qpos[0].clone())
+        self.qpos.append(self._qpos())
 
     def trial(self) -> Trial:
         """All of it, on the CPU."""
@@ -101,7 +107,7 @@ class _TrialRecorder:
 def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
     """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s] of bases, (..., 4).
 
-    rotation (..., 3, 3) to the world, position (..., 3) in the world, velocity (..., 3) in the root frame.
+    rotation (..., 3, 3) to the world; position (..., 3), above the ground there; velocity (..., 3) in the root frame.
     """
     up, moving = rotation[..., 2, :], geometry.to_world(rotation, velocity)
     roll, pitch = torch.atan2(up[..., 1], up[..., 2]), -torch.asin(up[..., 0].clamp(-1.0, 1.0))

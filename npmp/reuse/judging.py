@@ -1,4 +1,4 @@
-"""Judging a policy: its task over a long trial, and, where it obeys velocities, speed by speed and push by push."""
+"""Judging a policy: its task over a long trial, and, where it obeys velocities, by speed, by push and by ground."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.reuse.actor import PolicyActor
 from npmp.reuse.evaluation import effort, evaluate
+from npmp.reuse.rough import hold_on
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
-from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, draw_command
+from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig, draw_command
 from npmp.tree import Tree
 
 PUSH_S = 0.2  # a push lasts, as in reuse's randomization
@@ -34,7 +35,8 @@ class JudgingConfig:
     seconds: float | None = None  # of the main trial; None: the task's own
     speeds: int = 0  # per component of the command, over its range; 0: the main trial only
     pushes: tuple[float, ...] = ()  # [N], each of 0.2 s from all sides
-    short_s: float = 10.0  # of the trials at speeds and under pushes
+    grounds: bool = False  # also trials on slopes, stairs and Perlin noise of many sizes
+    short_s: float = 10.0  # of the trials at speeds, under pushes and on grounds
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "robots")
@@ -46,7 +48,9 @@ class JudgingConfig:
 class Judged(NamedTuple):
     """What came of it."""
 
-    figures: dict[str, Any]  # of the task, its effort, and a row per speed and push under `speeds` and `pushes`
+    figures: dict[
+        str, Any
+    ]  # of the task, its effort, and a row per speed, push and ground, under their settings' names
     trial: Trial  # the main one
     task: Task  # that it was a trial of
 
@@ -68,13 +72,13 @@ def judge(
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
-      InputError: for a policy of another task, and for speeds or pushes of a task that takes no velocities.
+      InputError: for a policy of another task, and for speeds, pushes or grounds of a task that takes no velocities.
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     walks = isinstance(task, Walk) and not task.policies_of
-    if (config.speeds or config.pushes) and not walks:
-        raise InputError(f"trials at speeds and under pushes are for task=walk, not for {task.name}")
+    if (config.speeds or config.pushes or config.grounds) and not walks:
+        raise InputError(f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}")
     env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
     trial = evaluate(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial)
@@ -86,6 +90,12 @@ def judge(
         calm = replace(robots, pushes=PushConfig())
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place)
         figures["pushes"] = under_pushes(actor, env, config.pushes, seconds=config.short_s, seed=seed)
+    if config.grounds:
+
+        def on(settings: WalkConfig) -> TaskEnv[Walk]:
+            return TaskEnv(Walk(task.robot, settings), config.robots, robots=robots, seed=seed, **place)
+
+        figures["grounds"] = hold_on(actor, on, task.config, seconds=config.short_s, seed=seed)
     return Judged(figures, trial, task)
 
 

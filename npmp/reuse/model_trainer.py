@@ -299,7 +299,7 @@ class ModelTrainer(Resumable):
         for _ in range(c.policy_updates):
             learned = self.improve_policy()
         self.iteration_count += 1
-        return metrics | learned | {"skipped_updates": float(self.skipped + self.fit.skipped)}
+        return metrics | learned | self.env.task.logged() | {"skipped_updates": float(self.skipped + self.fit.skipped)}
 
     def improve_policy(self) -> dict[str, float]:
         """One gradient step of the policy through decoder and model. Returns metrics."""

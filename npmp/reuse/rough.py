@@ -22,7 +22,10 @@ PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 
 def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
     """Kinds of ground, each with its measure (degrees or metres) and the walking task on it, straight ahead at a
-    speed."""
+    speed, or as near to it as the range of commands goes."""
+    if config.command_range is not None:
+        low, high = config.command_range[0]
+        speed_mps = min(max(speed_mps, low), high)
     straight = replace(
         config,
         command_range=((speed_mps, speed_mps), (0.0, 0.0), (0.0, 0.0)),

@@ -180,7 +180,7 @@ class VMPOTrainer(Resumable):
         self.iteration_count += 1
         metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
-        return metrics
+        return metrics | self.env.task.logged()
 
     # --- checkpoints ---
 

@@ -17,7 +17,7 @@ from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim.terrain import Terrain
+from npmp.sim.terrain import PERIOD_M, Terrain
 
 # what a critic knows of the ground: heights at points around the robot, forwards and to the left [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
@@ -48,6 +48,7 @@ class Ground:
         names = self.robot.body_names
         self._feet = torch.tensor([names.index(body) for body in self.robot.foot_bodies], device=device)
         self._points = torch.tensor(self.robot.foot_points, dtype=torch.float32, device=device)  # (feet, points, 3)
+        self._levels = torch.tensor(self.terrain.levels, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE)).to(device)
         self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
@@ -133,6 +134,15 @@ class Ground:
     def level(self, state: RobotState) -> Tensor:
         """The mean height of the ground `around`, (...) [m]."""
         return self.around(state).mean(-1)
+
+    def height_at(self, place: Tensor, i: int) -> Tensor:
+        """Height of robot i's field, repeated without end, at places (..., 2): (...) [m]."""
+        corner = self.terrain.corner[self.field[i]]
+        return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
+
+    def mean_level(self) -> float:
+        """The mean level of the fields that robots are on."""
+        return self._levels[self.field].mean().item()
 
     def unmoved(self, state: RobotState) -> RobotState:
         """The state of all robots as if they had never been moved back by a period."""

@@ -344,6 +344,14 @@ class Walk(DifferentiableTask):
         """As `Task.level`."""
         return None if self.ground is None else self.ground.level(state).unsqueeze(-1)
 
+    def ground_at(self, place: Tensor, i: int) -> Tensor | None:
+        """As `Task.ground_at`."""
+        return None if self.ground is None else self.ground.height_at(place, i)
+
+    def logged(self) -> dict[str, float]:
+        """As `Task.logged`: `terrain_level`, the mean level of the robots' fields, where they rise."""
+        return {"terrain_level": self.ground.mean_level()} if self.ground and self.config.terrain_curriculum else {}
+
     def input_range(self) -> CommandRange:
         """The range that commands are drawn from."""
         return self._bounds

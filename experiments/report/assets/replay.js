@@ -24,6 +24,7 @@
     clip.raw = unpacked(clip.poses);
     if (clip.points) clip.points = unpacked(clip.points);
     if (clip.feet) clip.feet = unpacked(clip.feet);
+    if (clip.ground) clip.ground.raw = unpacked(clip.ground.heights);
     clip.scale = clip.high.map((h, k) => (h - clip.low[k]) / 65535);
     clip.duration = (clip.frames - 1) / clip.fps;
     delete clip.poses;
@@ -47,6 +48,16 @@
   function rootAt(clip, which, frame) {
     const i = (frame * clip.layers + which) * scene.bodies * VALUES;
     return [0, 1, 2].map((k) => clip.low[k] + clip.scale[k] * clip.raw[i + k]);
+  }
+
+  // Height of the ground, which repeats itself: linear between the points around.
+  function groundAt(clip, x, y) {
+    const g = clip.ground;
+    if (!g) return 0;
+    const u = x / g.step, v = y / g.step, i = Math.floor(u), j = Math.floor(v), a = u - i, b = v - j, n = g.points;
+    const at = (k, l) => g.raw[(((l % n) + n) % n) * n + ((k % n) + n) % n];
+    const mean = (at(i, j) * (1 - a) + at(i + 1, j) * a) * (1 - b) + (at(i, j + 1) * (1 - a) + at(i + 1, j + 1) * a) * b;
+    return g.low + (g.high - g.low) * mean / 65535;
   }
 
   // Places (points, feet) at time t: linear between two frames.
@@ -188,8 +199,11 @@
       pill(c, a, b, ra, rb);
     }
   }
-  function drawShadow(c, list) {
-    const drop = (p) => project([p[0] - LIGHT[0] * 0.25 * p[2], p[1] - LIGHT[1] * 0.25 * p[2], 0]);
+  function drawShadow(c, list, clip) {
+    const drop = (p) => {
+      const h = 0.25 * (p[2] - groundAt(clip, p[0], p[1])), x = p[0] - LIGHT[0] * h, y = p[1] - LIGHT[1] * h;
+      return project([x, y, groundAt(clip, x, y)]);
+    };
     for (const g of list) {
       const flat = g.points.map(drop);
       if (flat.some((p) => p[2] < NEAR)) continue;
@@ -234,12 +248,35 @@
       }
     }
   }
+  // Rough ground: its cells around, the farthest first.
+  function drawGround(clip, focus) {
+    const g = clip.ground, R = Math.min(3.5, view.dist * 1.6), n = Math.ceil(R / g.step), cells = [];
+    const i0 = Math.round(focus[0] / g.step), j0 = Math.round(focus[1] / g.step);
+    const corner = (i, j) => [i * g.step, j * g.step, groundAt(clip, i * g.step, j * g.step)];
+    for (let i = i0 - n; i < i0 + n; i++) {
+      for (let j = j0 - n; j < j0 + n; j++) {
+        const far = Math.hypot((i + 0.5) * g.step - focus[0], (j + 0.5) * g.step - focus[1]) / R;
+        if (far > 1) continue;
+        const at = [corner(i, j), corner(i + 1, j), corner(i + 1, j + 1), corner(i, j + 1)], flat = at.map(project);
+        if (flat.some((p) => p[2] < NEAR)) continue;
+        const dx = (at[1][2] + at[2][2] - at[0][2] - at[3][2]) / 2, dy = (at[2][2] + at[3][2] - at[0][2] - at[1][2]) / 2;
+        cells.push({ flat, depth: flat[0][2] + flat[2][2], light: dot(unit([-dx, -dy, g.step]), LIGHT), fade: far * far });
+      }
+    }
+    cells.sort((a, b) => b.depth - a.depth);
+    for (const cell of cells) {
+      const shade = 0.72 + 0.3 * Math.max(0, cell.light);
+      const fill = rgb(colours.sky.map((v, k) => v * cell.fade + (1 - cell.fade) * shade * (0.55 * v + 0.45 * colours.grid[k])), 1);
+      ctx.fillStyle = ctx.strokeStyle = fill; ctx.lineWidth = 0.7;
+      polygon(ctx, cell.flat); ctx.stroke();
+    }
+  }
   function drawTrail(clip, which, until, colour, alpha, shift) {
     const stride = Math.max(1, Math.floor(clip.frames / 400));
     ctx.strokeStyle = rgba(colour, alpha); ctx.lineWidth = 2; ctx.lineJoin = "round"; ctx.beginPath();
     let on = false;
     for (let f = 0; f <= until; f += stride) {
-      const p = rootAt(clip, which, f), q = project([p[0] + shift[0], p[1] + shift[1], 0]);
+      const p = rootAt(clip, which, f), x = p[0] + shift[0], y = p[1] + shift[1], q = project([x, y, groundAt(clip, x, y)]);
       if (q[2] < NEAR) { on = false; continue; }
       if (on) ctx.lineTo(q[0], q[1]); else ctx.moveTo(q[0], q[1]);
       on = true;
@@ -313,23 +350,23 @@
     const film = clip.points && state.recording !== "off" ? recorded(clip, state.t) : null;
     const wide = film && state.recording !== "on" ? film.away : shift;
     const seen = state.follow ? robot[0].p : rootAt(clip, 0, 0);
-    const want = [seen[0] + wide[0] / 2, seen[1] + wide[1] / 2, 0.34 * size];
+    const want = [seen[0] + wide[0] / 2, seen[1] + wide[1] / 2, clip.ground ? seen[2] - 0.21 * size : 0.34 * size];
     view.target = want;
     const focus = add(want, view.pan, 1);
     setCamera(focus);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.fillStyle = rgb(colours.sky, 1); ctx.fillRect(0, 0, W, H);
-    drawFloor(focus);
+    if (clip.ground) drawGround(clip, focus); else drawFloor(focus);
     if (clip.layers > 1) drawTrail(clip, 1, clip.frames - 1, colours.ref, 0.55, shift);
     drawTrail(clip, 0, frame, colours.robot, 0.9, [0, 0, 0]);
     if (clip.feet) drawStanding(clip, state.t);
     const parts = scene.shapes.map((s) => place(robot[s.b], s, [0, 0, 0]));
     const beside = film && state.recording !== "on" ? film.beside : [];
-    onLayer(0.16, (c) => { c.fillStyle = "#000"; drawShadow(c, [...parts, ...beside]); });
+    onLayer(0.16, (c) => { c.fillStyle = "#000"; drawShadow(c, [...parts, ...beside], clip); });
     if (ghost) onLayer(0.42, (c) => drawBody(c, scene.shapes.map((s) => place(ghost[s.b], s, shift)), colours.ghost));
     if (clip.velocity) {
       const v = clip.velocity.slice(frame * 6, frame * 6 + 6), heading = Math.atan2(robot[0].m[3], robot[0].m[0]);
-      const from = [robot[0].p[0], robot[0].p[1], 0.01];
+      const from = [robot[0].p[0], robot[0].p[1], groundAt(clip, robot[0].p[0], robot[0].p[1]) + 0.01];
       arrow(from, heading, v.slice(0, 3), colours.ref, 6); arrow(from, heading, v.slice(3, 6), colours.robot, 3);
     }
     if (lost) onLayer(0.6, (c) => drawBody(c, parts, null)); else drawBody(ctx, [...parts, ...beside], null);
