@@ -210,9 +210,9 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
     cells = [[row["terrain"], *(number(row[name]) for name in columns[1:])] for row in rows]
     words = (
-        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that never fell. Progress: how far "
-        "all went, of how far they were asked to: a robot may stay upright in front of a step. Values: the slope "
-        "in degrees, the height of a step or of the noise from its lowest to its highest point in metres."
+        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that never fell. Progress: "
+        "how far all went, of how far they were asked to: a robot may stay upright in front of a step. Values: the "
+        "slope in degrees, the height of a step or of the noise from its lowest to its highest point in metres."
     )
     table = Table(tuple(name.replace("_", " ") for name in columns), cells)
     return Section("grounds", "Rough ground", [Words(words), Charts(charts, small=True), table])

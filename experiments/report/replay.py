@@ -109,7 +109,7 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     if clip.ground is not None:
         bottom, top = float(clip.ground.min()), float(max(clip.ground.max(), clip.ground.min() + 0.01))
         out["ground"] = {
-            "heights": _text(_pack(clip.ground, bottom, top)), "low": bottom, "high": top,
+            "heights": _text(_pack(clip.ground.astype(np.float64), bottom, top)), "low": bottom, "high": top,
             "points": len(clip.ground), "step": clip.ground_m,
         }  # fmt: skip
     return out
