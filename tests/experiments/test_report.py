@@ -151,7 +151,6 @@ def test_all_sections(tmp_path: Path, robot: robots.Robot) -> None:
         "walk",
         "trot",
         "walking on command",
-        "walking on command: random latents",
     ]
     assert len(page) < 500_000
     assert list(out.parent.iterdir()) == [out]
