@@ -201,7 +201,8 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
         return None
     charts = []
     for kind, (title, unit) in _MEASURES.items():
-        mine = [row for row in rows if row["terrain"] == kind]
+        if not (mine := [row for row in rows if row["terrain"] == kind]):
+            continue
         lines = [
             Line(name, [row["value"] for row in mine], [row[name] for row in mine], css)
             for name, css in (("upright", "robot"), ("progress", "ref"))

@@ -11,10 +11,12 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import analysis
+from npmp import analysis, modules
+from npmp.analysis import interpolation
 from npmp.analysis.interpolation import _command, aligned, at_times, frame_pairs, mixed, stride_phase
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
+from npmp.skill import SkillModule
 from npmp.tracking import track
 from tests.environments import imitation_env
 
@@ -46,6 +48,16 @@ def test_frames_of_equal_phase_are_mixed() -> None:
     )
     shifted = frame_pairs(a, b + 0.25, 0.0)  # a starts at phase 0; b's first frame of whole phase is its frame 6
     assert shifted[1][0] == 6.0
+
+
+def test_too_little_tracked_is_told(robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three frames of each clip, half a stride apart: no frame of one is in step with any of the other."""
+    short = torch.zeros(3, SkillModule.load(modules.find("anymal_b_dog")).latent_dim)
+    monkeypatch.setattr(interpolation, "_latents", lambda *rest: (short, short))
+    phases = np.arange(9) / 20.0
+    monkeypatch.setattr(interpolation, "aligned", lambda *rest: (phases, phases + 0.5, "strides of LF_FOOT"))
+    with pytest.raises(InputError, match=r"no frames of equal phase .* 0\.06 and 0\.06 s"):
+        analysis.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, weights=3, threads=1)
 
 
 def test_mixing_by_hand() -> None:

@@ -13,7 +13,7 @@ from experiments import cli
 from experiments.common import compose
 from npmp import policies, robots
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.reuse import HighLevelPolicy, module_sha256, rough
 from npmp.shelf import Shelf
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
@@ -59,6 +59,19 @@ def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: py
         assert words in page
 
 
+def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, values in (("SLOPES_DEG", (10.0, 20.0)), ("STAIRS_M", ()), ("PERLIN_M", (0.1,))):
+        monkeypatch.setattr(rough, name, values)
+    task = ("task=walk", "task.terrain=stairs", "task.terrain_fields=2")
+    found = judged(policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2")
+    rows = [(row["terrain"], row["value"]) for row in found["grounds"]]  # type: ignore[attr-defined]
+    assert rows == [("slopes", 10.0), ("slopes", 20.0), ("perlin", 0.1)]
+    page = (tmp_path / "rough" / "report.html").read_text()
+    assert "Stairs, height of a step" not in page
+    for words in ("Rough ground", "Perlin noise", "above the mean of the ground", '"ground"', "repeats itself"):
+        assert words in page
+
+
 def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
     (tmp_path / "my way.csv").write_text("x,y\n0,0\n1,0\n2,1\n")
     found = judged(policy, tmp_path / "path", "task=path", f"task.path={tmp_path / 'my way.csv'}", "task.speed_mps=0.4")
@@ -96,7 +109,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"evaluation.robots": "100000000000"}, "GiB of memory"),
         ({"evaluation.seconds": "-1"}, "seconds"),
         ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
-        ({"task": "path", "evaluation.speeds": "3"}, "trials at speeds and under pushes are for task=walk"),
+        ({"task": "path", "evaluation.speeds": "3"}, "trials at speeds, under pushes and on grounds are for task=walk"),
     ],
 )
 def test_mistakes_are_a_line(

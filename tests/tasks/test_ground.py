@@ -12,6 +12,8 @@ from torch import Tensor
 
 from npmp import robots
 from npmp.envs.features import true_state
+from npmp.reuse.evaluation import evaluate
+from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
 from npmp.tasks.ground import Ground
 from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
@@ -56,6 +58,45 @@ def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) ->
     for _ in range(20):
         assert not env.step(still(env)).terminated.any()
     assert not env.fallen(env.state).any()
+
+
+class Nudged:
+    """Stands, and is put just beyond the period's edge before its third step."""
+
+    def __init__(self) -> None:
+        self.steps, self.by = 0, torch.zeros(3)
+
+    def initial_memory(self, n: int) -> Tensor:
+        return torch.zeros(n, 1)
+
+    def act(self, env: WalkEnv, memory: Tensor, first: Tensor) -> Decision:
+        self.steps += 1
+        if self.steps == 3:
+            edge = ground_of(env).terrain.corner[0, 0] + PERIOD_M + 0.02
+            self.by = torch.stack((edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5)))
+            env.robots.shift(torch.tensor([0]), self.by[None])
+        return Decision(still(env), memory)
+
+
+def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> None:
+    env = rough_env(robot, 2, "stairs", fields=2)
+    actor = Nudged()
+    trial = evaluate(actor, env, seconds=0.12)
+    ground, places = ground_of(env), trial.qpos[:, :2]
+    assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]
+    torch.testing.assert_close(places[-1], places[0] + actor.by[:2], atol=0.02, rtol=0.0)
+    here = env.state.root_pos[:1, :2]
+    at = env.task.ground_at(here - ground.moved[:1], 0)
+    torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
+    height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
+    assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15
+
+
+def test_the_log_has_the_mean_level_where_robots_rise(robot: robots.Robot) -> None:
+    env = rough_env(robot, 3, fields=8, terrain_curriculum=True)
+    ground_of(env).field = torch.tensor([0, 3, 7])
+    assert env.task.logged() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
+    assert rough_env(robot, 1).task.logged() == {}
 
 
 def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> None:
