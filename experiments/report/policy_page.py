@@ -35,8 +35,8 @@ GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
 DEG = 180.0 / np.pi
 GROUND_M = 0.1  # between the replay's points of rough ground
 _ON_ROUGH = (
-    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled, and never hides the robot. The field "
-    "repeats itself every 8 m; where the robot fell it is put down elsewhere."
+    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled; it has no lines and never hides the "
+    "robot. The field repeats itself every 8 m; where the robot fell it is put down elsewhere."
 )
 _MEASURES = {"slopes": ("Slopes", "deg"), "stairs": ("Stairs, height of a step", "m"), "perlin": ("Perlin noise", "m")}
 COMPONENTS = (
