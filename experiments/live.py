@@ -14,9 +14,8 @@ from npmp.training.run import Caller
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
 SHOWN = (
-    "tracked_s", "velocity_error", "reward", "tracking_loss", "loss_policy", "loss_value", "model_loss",
-    "model_position_m",
-    "kl", "beta",
+    "tracked_s", "velocity_error", "terrain_level", "reward", "tracking_loss", "imagined_task", "loss_policy",
+    "loss_value", "model_loss", "model_position_m", "kl", "beta",
 )  # fmt: skip
 PLAIN_S = 30.0  # seconds between lines where stderr is no terminal: a log file wants no line per iteration
 
