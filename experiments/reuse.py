@@ -45,6 +45,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         algo=build(REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
         num_envs=config.algo.num_envs,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
+        joint_space=bool(config.get("joint_space", False)),
         robots=robots_config_of(config.get("randomization"), skill),
         num_threads=run.threads,
         steps=config.steps,

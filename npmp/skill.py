@@ -6,7 +6,7 @@ run code. The networks' weights are stored as float32 or, at half the size, floa
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,13 @@ from npmp.envs.features import (
 )
 from npmp.envs.reference import Reference
 from npmp.memory import require_context
-from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
+from npmp.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
+DECODERS = ("lstm", "joints")  # what turns latents into joint targets: skills, or nothing but a scale
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}  # what the networks' weights may be on disk
 # what the robot and the code settle; a module that says otherwise was made for something else
 SETTLED = ("home_pose", "kp", "kd", "torque_limit", "control_rate_hz", "physics_rate_hz", "observation")
@@ -57,8 +58,11 @@ class SkillContract:
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     weights_dtype: str = "float32"  # of the networks' weights on disk
+    decoder: str = "lstm"  # a name of `DECODERS`
 
     def __post_init__(self) -> None:
+        if self.decoder not in DECODERS:
+            raise ValueError(f"decoder must be one of {', '.join(DECODERS)}; got {self.decoder!r:.40}")
         if not self.joint_names or self.context_size < 1 or any(width < 1 for _, width in self.observation):
             raise ValueError("it needs joints, a context_size and an observation whose widths are all above zero")
         if not 1 <= self.context_horizon <= 10_000:
@@ -104,7 +108,8 @@ class SkillModule(nn.Module):
         observations = sum(width for _, width in contract.observation)
         actions, context = len(contract.joint_names), contract.context_size
         self.encoder = Encoder(context, self.net)
-        self.decoder = Decoder(observations, actions, self.net)
+        joints = contract.decoder == "joints"
+        self.decoder = JointDecoder(actions, self.net) if joints else Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
         # per dimension, what 99 % of the latents seen in imitation stay within: the range a high-level policy keeps to
@@ -126,6 +131,20 @@ class SkillModule(nn.Module):
         skill.context_scale.fit(context, 0.1)
         skill.observation_scale.fit(proprioception(state, home), 0.1)
         return skill
+
+    def in_joint_space(self) -> SkillModule:
+        """A module without skills for the same robot, driven and sensed alike: its latents are joint targets, its prior
+        is white, and of this module it has the input scales alone. With it a policy learns from scratch, by the same
+        code."""
+        joints, said = len(self.contract.joint_names), self.contract.training
+        net = NetConfig(latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1)
+        kept = {key: value for key, value in said.items() if key in ("hold", "accelerometer", "command_range")}
+        plain = SkillModule(replace(self.contract, net=asdict(net), decoder="joints", training=kept))
+        for parameter in plain.parameters():  # of the encoder: nobody asks it, and a module's file has all its parts
+            nn.init.zeros_(parameter)
+        plain.context_scale.load_state_dict(self.context_scale.state_dict())
+        plain.observation_scale.load_state_dict(self.observation_scale.state_dict())
+        return plain.to(self.latent_range.device)
 
     @property
     def robot(self) -> str:
@@ -228,8 +247,10 @@ class SkillModule(nn.Module):
         """Refuse an encoder whose features are not those of this robot; only imitation needs it.
 
         Raises:
-          InputError: naming both sizes.
+          InputError: naming both sizes; for a module in joint space, which has learned none.
         """
+        if self.contract.decoder == "joints":
+            raise InputError("the module has no skills: its latents are joint targets, and it tracks nothing")
         horizon, size = self.contract.context_horizon, self.contract.context_size
         expected = context_size(robot, horizon)
         if size != expected:

@@ -56,6 +56,29 @@ def test_a_round_trip_changes_nothing(module: SkillModule, folder: Path) -> None
             assert torch.equal(a[0], b[0])
 
 
+def test_in_joint_space_a_module_is_a_scale(module: SkillModule, robot: Robot, tmp_path: Path) -> None:
+    module.contract.training.update({"hold": "first_order", "command_range": [[0, 1]] * 3, "clips": ["walk"]})
+    made = module.in_joint_space()
+    assert (made.latent_dim, made.alpha, made.hold) == (12, 0.0, "first_order")
+    assert made.contract.training == {"hold": "first_order", "command_range": [[0, 1]] * 3}
+    made.save(tmp_path)
+    loaded = SkillModule.load(tmp_path)
+    z, seen = torch.randn(4, 12), torch.randn(4, 33)
+    before = loaded.initial_state(4)
+    action, memory = loaded.decode(z, seen, before)
+    assert torch.equal(action, 0.5 * z) and memory is before
+    assert torch.equal(loaded.observation_scale(seen), module.observation_scale(seen))
+    loaded.check_robot(robot)
+    with pytest.raises(InputError, match="tracks nothing"):
+        loaded.check_encoder(robot)
+    change(tmp_path, decoder="magic")
+    with pytest.raises(InputError, match="decoder must be one of lstm, joints"):
+        SkillModule.load(tmp_path)
+    change(tmp_path, decoder="joints", net=dataclasses.asdict(NET))
+    with pytest.raises(InputError, match="latent_dim 12, got 5"):
+        SkillModule.load(tmp_path)
+
+
 def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> None:
     content = json.loads((folder / "module.json").read_text())
     assert content["schema"] == "npmp-skill" and content["version"] == 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from npmp.envs.features import Normalizer
-from npmp.nets import prior
+from npmp.nets import Decoder, prior
 from npmp.nets.high_level import HighLevelCritic
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
@@ -83,6 +83,7 @@ class ImitationPolicy(nn.Module):
             latents.append(z)
             mus.append(mu)
             sigmas.append(sigma)
+        assert isinstance(skill.decoder, Decoder)  # what imitation makes; for the type checker
         x, memorized = skill.decoder.inputs(skill.observation_scale(observations.proprioception))
         hidden, (last_hidden, last_cell) = unroll_lstm(
             skill.decoder.lstm, memorized, (state.hidden, state.cell), resets

@@ -3,8 +3,9 @@
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
 m, theta and sigma are functions of what the robot senses and of the task. theta starts at the prior's correlation alpha
-and m near zero, so the policy starts as the AR(1) prior with a deviation of its own. Where z_{t-1} is data, as in
-V-MPO, no gradient passes through it; in imagination one does: m moves all latents that follow.
+and m near zero, so the policy starts as the AR(1) prior with a deviation of its own; of a white prior, alpha = 0, theta
+stays 0. Where z_{t-1} is data, as in V-MPO, no gradient passes through it; in imagination one does: m moves all latents
+that follow.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from npmp.nets.prior import prior_std
 from npmp.nets.skill_nets import MAX_WIDTH, DecoderState
 
 # the same two tensors as the decoder's: hidden (n, width), cell (n, width), and `reset(mask)`
@@ -31,8 +33,11 @@ class HighLevelConfig:
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
     initial_std: float = 0.35  # of z_t; 0.5 in the paper; the prior's step has 0.312 at alpha 0.95
+    alpha: float | None = None  # correlation of the prior it starts from and is held to; None: the module's; 0: white
 
     def __post_init__(self) -> None:
+        if self.alpha is not None:
+            prior_std(self.alpha)
         for name in ("input_width", "hidden_width", "lstm_width", "initial_std"):
             if not 0 < getattr(self, name) <= MAX_WIDTH:
                 raise ValueError(f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}")
@@ -63,16 +68,15 @@ class HighLevelNet(nn.Module):
     ):
         """Args:
         observations: width of the normalized observation, task included.
-        alpha: correlation of the prior, where theta starts.
+        alpha: correlation of the prior, where theta starts; at 0 it stays.
         bound: limit on |m|, of all latent dimensions or of each: the range of latents seen in imitation.
 
         Raises:
-          ValueError: unless 0 < alpha < 1 and the bounds are positive, one per dimension.
+          ValueError: unless 0 <= alpha < 1 and the bounds are positive, one per dimension.
         """
         super().__init__()
         self.config = c = config or HighLevelConfig()
-        if not 0.0 < alpha < 1.0:
-            raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        prior_std(alpha)
         limits = [bound] * latent_dim if isinstance(bound, float) else list(bound)
         if not limits or len(limits) != latent_dim or not all(limit > 0 for limit in limits):
             raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits}")
@@ -89,7 +93,7 @@ class HighLevelNet(nn.Module):
         self.head = nn.Linear(c.lstm_width + c.hidden_width, 2 * latent_dim + 1)
         nn.init.normal_(self.head.weight, std=0.01 / self.head.in_features**0.5)  # m near 0, theta near alpha
         nn.init.zeros_(self.head.bias)
-        self._theta_start = math.log(alpha / (1.0 - alpha))
+        self._theta_start = math.log(alpha / (1.0 - alpha)) if alpha > 0.0 else -math.inf
         # m counts by 1 - theta, at first 1 - alpha: without a gain the mean would hardly move with the weights. The
         # functions that the network can represent are the same with and without.
         self._gain = 1.0 / (1.0 - alpha)

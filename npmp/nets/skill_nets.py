@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from npmp.nets import prior
 
+JOINT_SCALE = 0.5  # [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
 MAX_WIDTH = 8192  # units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
 
 
@@ -129,3 +130,28 @@ class Decoder(nn.Module):
         [rad]."""
         y = self.branch2(torch.cat((hidden, x, z), -1))
         return self.head(torch.cat((hidden, y), -1))
+
+
+class JointDecoder(nn.Module):
+    """No skill at all: the latent is the joint targets, so that whoever commands it learns from scratch.
+
+    In the place of `Decoder`, without weights or memory.
+    """
+
+    def __init__(self, actions: int, config: NetConfig):
+        """Raises: ValueError unless the latent has a dimension per joint."""
+        super().__init__()
+        if config.latent_dim != actions:
+            raise ValueError(f"latents in joint space have latent_dim {actions}, got {config.latent_dim}")
+        self.lstm_width = config.lstm_width
+        self.scale: Tensor
+        self.register_buffer("scale", torch.full((actions,), JOINT_SCALE))
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots, which stays empty."""
+        zeros = self.scale.new_zeros(n, self.lstm_width)
+        return DecoderState(zeros, zeros.clone())
+
+    def forward(self, z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """As `Decoder.forward`: action = scale z; the observation does not count."""
+        return self.scale * z, state

@@ -124,7 +124,7 @@ class PolicyImagination:
             before = carry.z
             carry, mean, std = self._step(carry, fixed, Given(latent[k], delay[k], noise[k]))
             states.append(carry.state)
-            kls.append(prior.kl_to_prior(mean, std, before, self.skill.alpha))
+            kls.append(prior.kl_to_prior(mean, std, before, self.policy.contract.alpha))
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
         away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)

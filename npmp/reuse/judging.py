@@ -19,7 +19,7 @@ from npmp.reuse.evaluation import effort, evaluate
 from npmp.reuse.rough import hold_on
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
-from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig, draw_command
+from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig
 from npmp.tree import Tree
 
 PUSH_S = 0.2  # a push lasts, as in reuse's randomization
@@ -115,7 +115,7 @@ def speeds_of(command_range: CommandRange, count: int) -> Tensor:
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
     """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
-    others = draw_command(torch.zeros(env.num_envs, 3, device=env.device), env.task.config, generator, change=1.0)
+    others = env.task.draw_command(torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0)
     return torch.cat((others.expand(max(1, round(LEAD_S / env.dt)), -1, -1), commands.to(others)[None]))
 
 

@@ -120,9 +120,11 @@ class ModelTrainer(Resumable):
         """
         self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
         c = self.config
-        self.task = _checked(env, skill, recordings)
+        self.task = _checked(env, skill)
         # without a word on what it has achieved, nothing says which goal a module's step was for
         self.clones = clone and c.clone_updates > 0 and self.task.achieved(env.state) is not None
+        if recordings is not None and self.clones:
+            skill.check_encoder(env.robot)
         least = self.clone_window + c.clone_sequence
         if self.clones and c.clone_steps < least:
             raise InputError(f"algo.clone_steps={c.clone_steps}: sequences and what follows them take {least}")
@@ -345,15 +347,13 @@ class ModelTrainer(Resumable):
         }
 
 
-def _checked(env: TaskEnv[Any], skill: SkillModule, recordings: ImitationEnv | None) -> DifferentiableTask:
+def _checked(env: TaskEnv[Any], skill: SkillModule) -> DifferentiableTask:
     """The environment's task, where a module can learn it through a model.
 
     Raises:
       InputError: where it cannot.
     """
     skill.check_robot(env.robot)
-    if recordings is not None:
-        skill.check_encoder(env.robot)
     if not isinstance(env.task, DifferentiableTask):
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     return env.task

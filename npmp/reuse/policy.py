@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class PolicyContract:
     task: str  # "walk"
     module_sha256: str  # of the module.safetensors whose latents the policy commands; "" where it was never saved
     latent_dim: int
-    alpha: float
+    alpha: float  # of the prior that it was held to
     observation: list[tuple[str, int]]  # [name, width] in order, before normalization: the module's proprioception
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
@@ -61,15 +62,19 @@ class PolicyInput(NamedTuple):
     z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
 
 
-def module_sha256(folder: str | Path) -> str:
-    """SHA-256 of a module's weights file: which module a policy belongs to.
+def module_sha256(module: str | Path | SkillModule) -> str:
+    """SHA-256 of a module's weights file: which module a policy belongs to. Of one in memory that of what it saves.
 
     Raises:
       InputError: when the folder has none.
     """
-    path = Path(folder) / "module.safetensors"
+    if isinstance(module, SkillModule):
+        with TemporaryDirectory() as folder:
+            module.save(folder)
+            return module_sha256(folder)
+    path = Path(module) / "module.safetensors"
     if not path.exists():
-        raise InputError(f"no skill module in '{folder}': 'module.safetensors' is missing")
+        raise InputError(f"no skill module in '{module}': 'module.safetensors' is missing")
     return artifact.sha256(regular_file(path))
 
 
@@ -110,6 +115,7 @@ class HighLevelPolicy(nn.Module):
         """An untrained policy of a task over a module's latents, with the module's own input scales.
 
         Args:
+          net: its sizes, where it starts, and the prior it is held to where that is not the module's.
           module: `module_sha256` of the module's folder.
           bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in
             imitation.
@@ -121,7 +127,7 @@ class HighLevelPolicy(nn.Module):
                 task=task.name,
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
-                alpha=skill.alpha,
+                alpha=skill.alpha if net.alpha is None else net.alpha,
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],

@@ -35,7 +35,8 @@ class VMPOTrainerConfig:
     learner: VMPOConfig = field(
         default_factory=lambda: VMPOConfig(
             objectives=("velocity",), epsilon_std=1e-3, gamma=0.97, target_period=10, learning_rate=1e-3,
-            dual_learning_rate=1e-2, regularizer_weight=0.01, popart_step_size=3e-3,
+            dual_learning_rate=3e-2, initial_alpha_mean=0.1, initial_alpha_std=0.1, regularizer_weight=0.01,
+            popart_step_size=3e-3,
         )
     )  # fmt: skip
 
@@ -121,7 +122,7 @@ class VMPOTrainer(Resumable):
 
     def _kl_to_prior(self, rollout: Rollout, mean: Tensor, std: Tensor) -> Tensor:
         """KL[policy || AR(1) prior] of every step, summed over latent dimensions, [T, B] [nats]."""
-        return kl_to_prior(mean, std, rollout.observations.z_prev, self.skill.alpha)
+        return kl_to_prior(mean, std, rollout.observations.z_prev, self.policy.contract.alpha)
 
     # --- collection ---
 

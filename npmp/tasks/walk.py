@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs.clearance import Clearance
@@ -30,6 +31,8 @@ from npmp.sim.terrain import TERRAINS, Terrain, TerrainConfig, TerrainLimits
 from npmp.tasks.ground import Ground
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
+
+COMMANDS = ("uniform", "recorded")  # where commands are drawn from
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
@@ -47,9 +50,12 @@ class WalkConfig:
     # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions'
     # (`command_range_from_motions`)
     command_range: CommandRange | None = None
+    commands: str = "uniform"  # a name of `COMMANDS`: each component over its range, or all three as motions have them
+    command_jitter: tuple[float, float, float] = (0.05, 0.05, 0.1)  # deviation added to recorded ones [m/s, m/s, rad/s]
     command_period_s: float = 3.0  # between changes of the command
     command_change: float = 0.5  # w: chance of a component to change then
-    command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)  # b: chance of a new component not to be zero
+    # b: chance of a new component not to be zero; of recorded commands, which change as one, the first counts for all
+    command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
@@ -75,7 +81,8 @@ class WalkConfig:
             object.__setattr__(self, "command_range", pairs)  # lists as they come from a file become tuples
             if len(pairs) != 3 or not all(math.isfinite(low) and low <= high < math.inf for low, high in pairs):
                 raise ValueError(f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}")
-        object.__setattr__(self, "command_nonzero", tuple(float(b) for b in self.command_nonzero))
+        for name in ("command_nonzero", "command_jitter"):
+            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         if not 0.0 <= self.velocity_filter < 1.0:
             raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
         shares = (self.command_change, *self.command_nonzero, self.reference_starts)
@@ -84,8 +91,14 @@ class WalkConfig:
                 "command_change, command_nonzero (three numbers) and reference_starts must lie in [0, 1], "
                 f"got {self.command_change}, {self.command_nonzero}, {self.reference_starts}"
             )
+        if self.commands not in COMMANDS:
+            raise ValueError(f"commands must be one of {', '.join(COMMANDS)}; got {self.commands!r}")
+        if len(self.command_jitter) != 3:
+            raise ValueError(f"command_jitter must be three numbers, got {self.command_jitter}")
         ranges.above_zero(self, "stride_s")
-        ranges.not_negative(self, "step_weight", "stride_weight", "clearance_weight", "clearance_margin_m")
+        ranges.not_negative(
+            self, "step_weight", "stride_weight", "clearance_weight", "clearance_margin_m", "command_jitter"
+        )
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -165,28 +178,52 @@ def changed_command(command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_ra
 
 
 def draw_command(
-    command: Tensor, config: WalkConfig, generator: torch.Generator, *, change: float | None = None
+    command: Tensor,
+    config: WalkConfig,
+    generator: torch.Generator,
+    *,
+    change: float | None = None,
+    recorded: RecordedVelocities | None = None,
 ) -> Tensor:
-    """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's start."""
+    """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's start.
+
+    recorded: what commands are drawn from in place of their range, to which they are then clipped. All three components
+    change at once, as some go together only: nobody turns on the spot at full speed.
+    """
+    change = config.command_change if change is None else change
     bounds = torch.tensor(config.range, device=command.device)
+    if recorded is not None:
+        noise = torch.randn(command.shape, generator=generator, device=command.device)
+        y = recorded.draw(len(command), generator) + torch.tensor(config.command_jitter, device=command.device) * noise
+        y = torch.minimum(torch.maximum(y, bounds[:, 0]), bounds[:, 1])
+        chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
+        return changed_command(command, y, chance[0] < change, chance[1] < config.command_nonzero[0], config.range)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = bounds[:, 0] + uniform[0] * (bounds[:, 1] - bounds[:, 0])
-    w = uniform[1] < (config.command_change if change is None else change)
+    w = uniform[1] < change
     z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
     return changed_command(command, y, w, z, config.range)
 
 
-def command_schedule(config: WalkConfig, num_envs: int, steps: int, dt: float, generator: torch.Generator) -> Tensor:
+def command_schedule(
+    config: WalkConfig,
+    num_envs: int,
+    steps: int,
+    dt: float,
+    generator: torch.Generator,
+    recorded: RecordedVelocities | None = None,
+) -> Tensor:
     """Commands for whole trials, (steps, num_envs, 3): the process with all changes at whole periods from the start.
 
     They are on the generator's device.
     """
     period = max(1, round(config.command_period_s / dt))
-    command = draw_command(torch.zeros(num_envs, 3, device=generator.device), config, generator, change=1.0)
+    command = torch.zeros(num_envs, 3, device=generator.device)
+    command = draw_command(command, config, generator, change=1.0, recorded=recorded)
     rows = []
     for t in range(steps):
         if t and t % period == 0:
-            command = draw_command(command, config, generator)
+            command = draw_command(command, config, generator, recorded=recorded)
         rows.append(command)
     return torch.stack(rows)
 
@@ -200,29 +237,50 @@ def settled(command: Tensor, steps: int) -> Tensor:
     return time - torch.where(changed, time, 0).cummax(0).values >= steps
 
 
-def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99, window_s: float = 0.5) -> CommandRange:
-    """Ranges that cover a share of the velocities in a motion set, in the heading frame: (3, 2) as nested tuples.
+class RecordedVelocities(NamedTuple):
+    """Velocities of a motion set in the heading frame, averaged over about a stride: within one a walking body sways,
+    and nobody can be asked to sway on command."""
 
-    Velocities are averaged over `window_s`, about a stride: within a stride a walking body sways, and nobody can be
-    asked to sway on command.
+    velocity: Tensor  # (S, 3) forward, lateral [m/s], yaw rate [rad/s]
+    weight: Tensor  # (S,) float64, of their clips, each added to those before
+
+    @staticmethod
+    def of(motions: MotionSet, window_s: float = 0.5) -> RecordedVelocities:
+        """Those of every `window_s` of the motions. Raises InputError for a set without a clip of two frames."""
+        moving = [motion for motion in motions.motions if motion.num_frames > 1]
+        if not moving:
+            raise InputError("the dataset holds no clips of two frames or more: there are no velocities")
+        found = [_averaged(motion, window_s) for motion in moving]
+        weights = [torch.full((len(v),), m.weight, dtype=torch.float64) for m, v in zip(moving, found, strict=True)]
+        return RecordedVelocities(torch.cat(found), torch.cat(weights).cumsum(0))
+
+    def to(self, device: torch.device) -> RecordedVelocities:
+        """The same on a device."""
+        return RecordedVelocities(*(part.to(device) for part in self))
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """n of them, in proportion to their clips' weights, (n, 3)."""
+        at = torch.rand(n, generator=generator, device=self.weight.device, dtype=torch.float64) * self.weight[-1]
+        return self.velocity[torch.searchsorted(self.weight, at, right=True).clamp(max=len(self.velocity) - 1)]
+
+
+def _averaged(motion: ReferenceMotion, window_s: float) -> Tensor:
+    """A motion's velocities in the heading frame, averaged over every `window_s` of it: (T', 3)."""
+    pos, rot, _ = pose_from_qpos(torch.tensor(motion.qpos))
+    turn, rate = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:]), motion.rate_hz
+    velocity = _in_heading(rot[1:], (pos[1:] - pos[:-1]) * rate, geometry.to_world(rot[:-1], turn) * rate)
+    return velocity.unfold(0, min(max(1, round(window_s * rate)), len(velocity)), 1).mean(-1)
+
+
+def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99) -> CommandRange:
+    """Ranges that cover a share of the velocities in a motion set: (3, 2) as nested tuples.
 
     Raises:
       InputError: for a set without a clip of two frames.
     """
-    moving = [motion for motion in motions.motions if motion.num_frames > 1]
-    if not moving:
-        raise InputError("the dataset holds no clips of two frames or more: there are no velocities")
-    found = []
-    for m in moving:
-        pos, rot, _ = pose_from_qpos(torch.tensor(m.qpos))
-        turn = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:])
-        velocity = _in_heading(rot[1:], (pos[1:] - pos[:-1]) * m.rate_hz, geometry.to_world(rot[:-1], turn) * m.rate_hz)
-        window = min(max(1, round(window_s * m.rate_hz)), len(velocity))
-        found.append(velocity.unfold(0, window, 1).mean(-1))
     tail = (1.0 - coverage) / 2
-    low, high = torch.quantile(
-        torch.cat(found).double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0
-    ).tolist()
+    velocity = RecordedVelocities.of(motions).velocity.double()
+    low, high = torch.quantile(velocity, torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0).tolist()
     return (low[0], high[0]), (low[1], high[1]), (low[2], high[2])
 
 
@@ -246,15 +304,22 @@ class Walk(DifferentiableTask):
     main_figure = "velocity_error"
 
     def __init__(self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None):
-        """motions: reference motions to start from; without them every episode starts from the home pose.
+        """motions: reference motions to start from, whose velocities are commands with `commands="recorded"`; without
+        them every episode starts from the home pose.
 
         Where the config names no range of commands, it is that of the motions' velocities, or, without motions, a
         modest one.
 
         Raises:
-          InputError: for an empty dataset or one at another rate than the robot's control rate.
+          InputError: for an empty dataset, one at another rate than the robot's control rate, or none where commands
+            are drawn from it.
         """
         config = config or WalkConfig()
+        self.recorded: RecordedVelocities | None = None
+        if config.commands == "recorded":
+            if motions is None:
+                raise InputError("task.commands=recorded takes commands from recordings: give data=FILE.h5")
+            self.recorded = RecordedVelocities.of(motions)
         if config.command_range is None:
             found = MODEST_RANGE if motions is None else command_range_from_motions(motions)
             config = replace(config, command_range=found)
@@ -294,6 +359,8 @@ class Walk(DifferentiableTask):
         super().bind(env)
         self._clearance = self._clearance.to(env.device)
         self.starts = self.starts.to(env.device)
+        if self.recorded is not None:
+            self.recorded = self.recorded.to(env.device)
         if self.ground is not None:
             self.ground.bind(env)
         self._command_steps = max(1, round(self.config.command_period_s / env.dt))
@@ -305,6 +372,10 @@ class Walk(DifferentiableTask):
 
     # --- episodes ---
 
+    def draw_command(self, command: Tensor, generator: torch.Generator, *, change: float | None = None) -> Tensor:
+        """As the function of that name, from what the task's commands are drawn from."""
+        return draw_command(command, self.config, generator, change=change, recorded=self.recorded)
+
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """From the home pose or on the reference, feet on the floor."""
         return self.starts.draw(len(ids), generator)
@@ -314,7 +385,7 @@ class Walk(DifferentiableTask):
         device = self.env.device
         if self.ground is not None:
             self.ground.settle(ids, generator, trial=self._script is not None)
-        command = draw_command(torch.zeros(len(ids), 3, device=device), self.config, generator, change=1.0)
+        command = self.draw_command(torch.zeros(len(ids), 3, device=device), generator, change=1.0)
         if self._script is not None:
             command = self._script[min(self._scripted, len(self._script) - 1), ids]
         left = torch.randint(1, self._command_steps + 1, (len(ids),), generator=generator, device=device)
@@ -385,7 +456,7 @@ class Walk(DifferentiableTask):
         self.velocity = self._filtered()
         left = self.command_left - 1
         due = left <= 0
-        drawn = draw_command(self.command, self.config, generator)
+        drawn = self.draw_command(self.command, generator)
         self.command = torch.where(due.unsqueeze(-1), drawn, self.command)
         self.command_left = torch.where(due, self._command_steps, left)
         if self._script is not None:
@@ -401,7 +472,7 @@ class Walk(DifferentiableTask):
 
     def script(self, steps: int, generator: torch.Generator) -> None:
         """As `Task.script`: commands for everyone, changing at whole periods."""
-        self.follow(command_schedule(self.config, self.env.num_envs, steps, self.env.dt, generator))
+        self.follow(command_schedule(self.config, self.env.num_envs, steps, self.env.dt, generator, self.recorded))
 
     def follow(self, commands: Tensor) -> None:
         """Ask for these from the next step on: (T, n, 3); then for the last of them."""
@@ -467,7 +538,7 @@ class Walk(DifferentiableTask):
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
         """New commands (B, 3), drawn as at an episode's start."""
-        return draw_command(goal, self.config, generator, change=1.0)
+        return self.draw_command(goal, generator, change=1.0)
 
     def achieved(self, state: RobotState) -> Tensor:
         """The velocity over the last control step, (..., 3)."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.actors import PriorActor
@@ -46,6 +47,7 @@ class ReuseSettings:
     algo: ReuseConfig = field(default_factory=ModelTrainerConfig)  # its type says which algorithm
     num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `REUSE_ENVS`
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
+    joint_space: bool = False  # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the module's were
     steps: int = 800_000  # environment steps in all
     evaluate_every: int = 50  # iterations
@@ -110,7 +112,8 @@ def train_policy(
     resume: Path | None = None,
     caller: run.Caller | None = None,
 ) -> dict[str, Any]:
-    """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints beside it.
+    """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints beside it. Where
+    `settings.joint_space` leaves the skills out, what stands in their place is OUT/module.
 
     Args:
       module: the skill module's folder.
@@ -150,7 +153,7 @@ def train_policy(
         judge=lambda: trial(trainer.policy),
         judged=task.judged,
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
-        save=lambda summary: trainer.policy.save(folder / "policy", training=summary),
+        save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
         finite=("reward", task.error_name, "kl"),
         rates=schedule.rates,
         logger=chosen.logger,
@@ -173,8 +176,13 @@ def _networks(
     """The module, frozen, and a policy for it: a new one, or one that goes on from what another has learned."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
+        if settings.joint_space:
+            skill = skill.in_joint_space().requires_grad_(False)
         if policy is None:
-            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=module_sha256(module))
+            digest = module_sha256(skill if settings.joint_space else module)
+            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=digest)
+    if settings.joint_space:
+        raise InputError("joint_space=true begins anew; to go on from a policy=RUN/policy of it give module=RUN/module")
     return skill, HighLevelPolicy.load(policy, module=module, device=settings.device).for_other_task(task)
 
 
@@ -200,8 +208,18 @@ def _trainer(
     if motions is not None:
         tracked = Imitation(task.robot, ImitationConfig(uniform_starts=1.0), motions)
         recordings = settings.env(tracked, n, skill, seed + 1)
+    clone = clone and skill.contract.decoder != "joints"  # where there are no skills there is nothing to clone
     trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, clone=clone, seed=seed)
     return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, "algo.policy_lr=, algo.model_lr=")
+
+
+def _save(
+    policy: HighLevelPolicy, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
+) -> None:
+    """The policy's folder, and that of the module where it is in no other."""
+    if settings.joint_space:
+        skill.save(folder / "module")
+    policy.save(folder / "policy", training=summary)
 
 
 def _described(
@@ -217,6 +235,7 @@ def _described(
         "task": policy.contract.task,
         "algorithm": settings.algorithm,
         "module": module,
+        "joint_space": settings.joint_space,
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,
         "settings": asdict(task.config),

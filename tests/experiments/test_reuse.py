@@ -13,7 +13,7 @@ from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
-from npmp.reuse import HighLevelPolicy
+from npmp.reuse import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
 from tests.environments import walk_env
 
@@ -78,6 +78,22 @@ def test_what_does_not_fit_is_one_line(
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
+
+
+@pytest.mark.parametrize("algo", ["vmpo", "world_model"])
+def test_from_scratch_in_joint_space(
+    module: Path, tmp_path: Path, algo: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = {"vmpo": 128, "world_model": 896}[algo]  # of the first iteration, and what comes before it
+    assert reuse(module, tmp_path / "run", "joint_space=true", f"algo={algo}", f"steps={steps}") == 0
+    assert main([f"resume={tmp_path / 'run'}", f"steps={steps + 64}", "threads=1"]) == 0
+    policy = HighLevelPolicy.load(tmp_path / "run" / "policy", module=tmp_path / "run" / "module")
+    assert policy.latent_dim == 12 and policy.contract.alpha == 0.0
+    assert find_module(tmp_path / "run" / "policy", policy.contract.module_sha256) == tmp_path / "run" / "module"
+    start = f"policy={tmp_path / 'run' / 'policy'}"
+    capfd.readouterr()
+    assert reuse(module, tmp_path / "no", start, "joint_space=true") == 2
+    assert "give module=RUN/module" in capfd.readouterr().err
 
 
 def test_a_run_goes_on_with_its_own_module_only(

@@ -52,6 +52,26 @@ def test_the_target_stays_in_the_range_of_imitated_latents() -> None:
         HighLevelNet(5, 3, 0.95, SMALL, bound=[1.0, -1.0, 1.0])
 
 
+def test_of_a_white_prior_nothing_of_the_previous_latent_is_kept() -> None:
+    policy = HighLevelNet(5, 3, 0.0, SMALL, bound=2.0)
+    with torch.no_grad():
+        policy.head.weight.zero_()
+        policy.head.bias.copy_(torch.tensor([0.5] * 3 + [0.0] * 3 + [7.0]))
+    z = torch.tensor([[1.0, -1.0, 0.0]], requires_grad=True)
+    latent, _ = policy(torch.zeros(1, 5), z, policy.initial_state(1))
+    assert latent.theta.tolist() == [[0.0]]
+    # no gain: m = 2 tanh(0.5 / 2) = 0.489837
+    torch.testing.assert_close(latent.mean, torch.full((1, 3), 0.4898373))
+    latent.mean.sum().backward()
+    grad = policy.head.weight.grad
+    assert grad is not None and bool(torch.isfinite(grad).all()) and bool((grad[-1] == 0).all())
+    for alpha in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="alpha must lie in"):
+            HighLevelNet(5, 3, alpha, SMALL)
+        with pytest.raises(ValueError, match="alpha must lie in"):
+            HighLevelConfig(alpha=alpha)
+
+
 def test_a_gradient_passes_through_the_previous_latent() -> None:
     policy = net()
     z = torch.randn(4, 3, requires_grad=True)

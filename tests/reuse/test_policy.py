@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyInput, module_sha256
+from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks.walk import Walk, WalkConfig
 
 
 def some_input(policy: HighLevelPolicy, *leading: int) -> PolicyInput:
@@ -30,6 +33,12 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
     assert read.contract.training == {"seed": 3} and read.contract.versions["torch"]
     assert read.contract.command_range == policy.contract.command_range
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["policy.json", "policy.safetensors"]
+
+
+def test_the_prior_is_the_modules_or_another(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+    for asked, alpha in ((None, 0.95), (0.0, 0.0), (0.5, 0.5)):
+        made = HighLevelPolicy.for_task(skill, Walk(robot, walking), net=HighLevelConfig(alpha=asked))
+        assert made.contract.alpha == alpha
 
 
 def test_an_unroll_equals_steps_across_resets(policy: HighLevelPolicy) -> None:
@@ -55,6 +64,7 @@ def test_belongs_to_one_module(policy: HighLevelPolicy, skill: SkillModule, tmp_
     own.save(tmp_path / "policy")
     HighLevelPolicy.load(tmp_path / "policy", module=tmp_path / "module")
     policy.save(tmp_path / "stranger")
+    assert module_sha256(skill) == own.contract.module_sha256
     with pytest.raises(InputError, match="another skill module"):
         HighLevelPolicy.load(tmp_path / "stranger", module=tmp_path / "module")
     with pytest.raises(InputError, match=r"module\.safetensors' is missing"):

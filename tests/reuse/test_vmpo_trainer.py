@@ -9,11 +9,12 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
+from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyInput, VMPOTrainer, VMPOTrainerConfig
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks.walk import WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 LEARNER = VMPOConfig(objectives=("velocity",), target_period=2, learning_rate=1e-3, regularizer_weight=0.01)
@@ -97,6 +98,28 @@ def test_the_penalty_is_the_kl_to_the_prior(
     mean, std, _ = policy(rollout.observations, rollout.initial_state, rollout.resets)
     prior = Normal(0.95 * rollout.observations.z_prev, (1 - 0.95**2) ** 0.5)
     torch.testing.assert_close(run._kl_to_prior(rollout, mean, std), kl_divergence(Normal(mean, std), prior).sum(-1))
+
+
+def test_a_white_prior_is_white(robot: Robot, walking: WalkConfig, skill: SkillModule) -> None:
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8, alpha=0.0)
+    run = trainer(robot, walking, skill, HighLevelPolicy.for_task(skill, Walk(robot, walking), net=net))
+    rollout, _ = run.collect()
+    mean, std, _ = run.policy(rollout.observations, rollout.initial_state, rollout.resets)
+    expected = kl_divergence(Normal(mean, std), Normal(0.0, 1.0)).sum(-1)
+    torch.testing.assert_close(run._kl_to_prior(rollout, mean, std), expected)
+
+
+def test_in_joint_space_the_latents_are_the_setpoints(robot: Robot, walking: WalkConfig, skill: SkillModule) -> None:
+    joints = skill.in_joint_space()
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+    run = trainer(robot, walking, joints, HighLevelPolicy.for_task(joints, Walk(robot, walking), net=net))
+    rollout, _ = run.collect()
+    going = ~(rollout.terminated | rollout.truncated)[0]
+    # the second observation's setpoint minus home: half a radian per unit of the first latent
+    setpoint = rollout.observations.proprioception[1][:, 12:24]
+    assert bool(going.any())
+    torch.testing.assert_close(setpoint[going], 0.5 * rollout.actions[0][going], atol=1e-5, rtol=0)
+    assert run.iteration(0.0)["kl"] > 0
 
 
 def test_the_decoder_stays_as_it_is_and_the_policy_does_not(

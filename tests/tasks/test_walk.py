@@ -18,6 +18,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry, robots, tasks
 from npmp.envs.state import RobotState
 from npmp.tasks.walk import (
+    RecordedVelocities,
     Walk,
     WalkConfig,
     WalkEnv,
@@ -150,7 +151,66 @@ def test_a_clip_of_one_frame_has_no_velocities(robot: robots.Robot) -> None:
         command_range_from_motions(replace(motions, motions=(pose,)))
 
 
+def two_gaits(robot: robots.Robot) -> MotionSet:
+    """A turn at 0.6 m/s of weight 3, and a slow walk the other way round of weight 1."""
+    turn, slow = gliding(robot, 0.6, -0.1, 0.8), gliding(robot, 0.2, 0.1, -0.3)
+    clips = (replace(turn.motions[0], name="turn", weight=3.0), replace(slow.motions[0], name="slow"))
+    return replace(turn, motions=clips)
+
+
+def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot) -> None:
+    recorded = RecordedVelocities.of(two_gaits(robot))
+    # 99 velocities of each clip, 25 at a time: 75 means
+    assert recorded.velocity.shape == (150, 3) and recorded.weight[[0, 74, 149]].tolist() == [3.0, 225.0, 300.0]
+    slower = ((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0))
+    config = WalkConfig(command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0))
+    generator, n = torch.Generator().manual_seed(0), 40_000
+    marker = torch.full((n, 3), 7.0)
+    fresh = draw_command(marker, config, generator, change=1.0, recorded=recorded)
+    # standing 0.1, of the others three quarters turn, clipped to 0.5 m/s; no component comes from elsewhere
+    expected = {(0.0, 0.0, 0.0): 0.1, (0.5, -0.1, 0.8): 0.675, (0.2, 0.1, -0.3): 0.225}
+    for command, share in expected.items():
+        found = ((fresh - torch.tensor(command)).abs() < 1e-3).all(-1).float().mean().item()
+        assert found == pytest.approx(share, abs=0.015)
+    changed = draw_command(marker, config, generator, recorded=recorded) != 7.0
+    assert bool((changed.all(-1) == changed.any(-1)).all())
+    assert changed.float().mean().item() == pytest.approx(0.5, abs=0.015)
+
+
+def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
+    recorded = RecordedVelocities.of(gliding(robot, 0.6, -0.1, 0.8))
+    wide = ((-9.0, 9.0),) * 3
+    config = WalkConfig(command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0))
+    drawn = draw_command(
+        torch.zeros(40_000, 3), config, torch.Generator().manual_seed(0), change=1.0, recorded=recorded
+    )
+    torch.testing.assert_close(drawn.mean(0), torch.tensor([0.6, -0.1, 0.8]), atol=6e-3, rtol=0)
+    torch.testing.assert_close(drawn.std(0), torch.tensor([0.05, 0.1, 0.2]), atol=0, rtol=0.03)
+
+
+def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> None:
+    still = {"command_jitter": (0.0, 0.0, 0.0), "command_period_s": 0.02, "command_change": 1.0}
+    env = walk_env(robot, 8, motions=two_gaits(robot), commands="recorded", **still)
+    known = torch.tensor([[0.0, 0.0, 0.0], [0.6, -0.1, 0.5], [0.2, 0.1, -0.3]])  # in the range of `walk_env`
+
+    def recorded(commands: Tensor) -> bool:
+        return bool(((commands.unsqueeze(-2) - known).abs() < 1e-3).all(-1).any(-1).all())
+
+    begun = env.task.command.clone()
+    env.step(torch.zeros(8, 12))
+    assert recorded(begun) and recorded(env.task.command) and not torch.equal(begun, env.task.command)
+    assert recorded(env.task.new_goals(torch.full((64, 3), 7.0), env.generator))
+    env.task.script(5, torch.Generator().manual_seed(1))
+    assert env.task._script is not None and recorded(env.task._script)
+    with pytest.raises(InputError, match="give data="):
+        Walk(robot, WalkConfig(commands="recorded"))
+
+
 def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="uniform, recorded; got 'guessed'"):
+        WalkConfig(commands="guessed")
+    with pytest.raises(ValueError, match="command_jitter"):
+        WalkConfig(command_jitter=(0.1, -0.1, 0.0))
     with pytest.raises(ValueError, match="low <= high"):
         WalkConfig(command_range=((1.0, 0.0), (0.0, 0.0), (0.0, 0.0)))
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
