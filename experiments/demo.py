@@ -35,6 +35,7 @@ from npmp import modules, robots
 from npmp.reuse import HighLevelPolicy, JudgingConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.training.evaluation import evaluate as evaluate_module
 from npmp.training.imitation import train_module
 from npmp.training.reuse import train_policy
 from retarget import retarget_many
@@ -113,7 +114,7 @@ def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: 
     for name, skill in shipped_modules(robot):
         out = run.folder / "shipped" / name
         out.mkdir(parents=True, exist_ok=True)
-        found[name] = {"module": name, "data": "motions.h5"} | evaluate.evaluate(
+        found[name] = {"module": name, "data": "motions.h5"} | evaluate_module(
             skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
         )
         write_json(out / "evaluation.json", found[name])
@@ -179,7 +180,7 @@ def run(config: DictConfig, run: Run) -> int:
 
     stages.begin("evaluate", "evaluate and report")
     skill = SkillModule.load(module)
-    evaluation = {"module": "module", "data": "motions.h5"} | evaluate.evaluate(
+    evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
         skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
     )
     judged = evaluate.judged(

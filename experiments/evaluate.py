@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from omegaconf import DictConfig
 
 from experiments import report
@@ -18,103 +17,17 @@ from experiments.backend import backend_of, robots_config_of
 from experiments.common import Run, at_least, console, one_of, say, table, verb
 from experiments.report import policy_page
 from experiments.typed import build
-from mocap_data import MotionSet, ReferenceMotion
+from mocap_data import MotionSet
 from mocap_data.errors import InputError
-from mocap_data.files import new_hdf5, write_json
+from mocap_data.files import write_json
 from npmp import modules, policies, robots, tasks
-from npmp.envs import RobotBatchConfig, TaskEnv, Trial, load_motions
+from npmp.envs import RobotBatchConfig, Trial, load_motions
 from npmp.envs.kinematics import Kinematics
-from npmp.envs.state import pose_from_qpos
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Imitation
-from npmp.tracking import track
-from npmp.training.imitation import TrackingTrial
-from retarget.weights import speeds
-
-
-def evaluate(
-    skill: SkillModule,
-    robot: Robot,
-    motions: MotionSet,
-    out: Path,
-    *,
-    like: RobotBatchConfig | None = None,
-    starts: int,
-    seed: int,
-    threads: int,
-    sim: str = "batch",
-    device: str = "cpu",
-) -> dict[str, Any]:
-    """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
-
-    like: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
-    sim, device: as `TaskEnv`; the skill is moved there.
-
-    Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
-
-    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the
-    root from the reference's (`last`: at the last of them); `joint_error_rad`, the mean absolute difference of joint
-    angles. `mean` and `median` are over clips, long or short, but for `time_share`: the tracked share of all clips'
-      time.
-    """
-    skill.check_robot(robot)
-    n, like = len(motions.motions), like or RobotBatchConfig().like(skill)
-    place: dict[str, Any] = {"sim": sim, "device": device, "num_threads": threads}
-    env = TaskEnv(Imitation(robot, motions=motions), n, robots=like, seed=seed, **place)
-    skill.to(env.device)
-    clip = torch.arange(n, device=env.device)
-    result = track(skill, env, clip, env.task.reference.start[clip])
-    clips: list[dict[str, Any]] = []
-    with new_hdf5(out / "rollouts.h5") as file:
-        file.attrs["robot"] = robot.name
-        file.attrs["joint_names"] = list(robot.joint_names)
-        file.attrs["foot_names"] = list(robot.foot_bodies)
-        for i, motion in enumerate(motions.motions):
-            frames = min(len(result.qpos), motion.num_frames)
-            qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
-            heights = [foot_heights(robot, env.task.kinematics, q) for q in (qpos, motion.qpos[:frames])]
-            clips.append({**clip_figures(motion, qpos, steps, env.dt), "foot_height_m": float(heights[1].max())})
-            clips[-1]["tracked_fraction"] = float(result.fraction[i])
-            group = file.create_group(motion.name)
-            group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
-            names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
-            for name, value in zip(names, (qpos, motion.qpos[:frames], *heights), strict=True):
-                group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
-    trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
-    return {
-        "robot": robot.name,
-        "sim": sim,
-        "seed": seed,
-        "versions": report.versions(),
-        "seen_in_training": seen_in_training(skill.contract.training, motions),
-        "clips": clips,
-        "mean": {"time_share": time_share(clips), **over_clips(clips, np.mean)},
-        "median": over_clips(clips, np.median),
-        "random_starts": {"starts": starts, **trial(skill)},
-    }
-
-
-def clip_figures(motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: float) -> dict[str, Any]:
-    """What is said of a clip of which so many control steps were tracked; qpos (T, nq) from its first frame on."""
-    shown = slice(1, max(steps, 1) + 1)
-    reference = motion.qpos[: len(qpos)]
-    deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
-    return {
-        "name": motion.name,
-        "tracked_s": steps * dt,
-        "duration_s": (motion.num_frames - 1) * dt,
-        "speed_mps": mean_speed(motion),
-        "top_speed_mps": top_speed(motion),
-        "base_deviation_m": {
-            "mean": float(deviation.mean()),
-            "max": float(deviation.max()),
-            "last": float(deviation[-1]),
-        },
-        "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
-    }
+from npmp.training.evaluation import evaluate, foot_heights, within
 
 
 def judged(
@@ -141,83 +54,6 @@ def walking_of(trial: Trial) -> report.Walking:
     """The traces of a trial's first robot, for a report."""
     command, achieved = (trial.seen[name][:, 0].numpy() for name in ("command", "achieved"))
     return report.Walking((np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, trial.qpos[1:].numpy())
-
-
-def time_share(clips: Sequence[Mapping[str, Any]]) -> float:
-    """The tracked share of all clips' time."""
-    return float(sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips))
-
-
-def over_clips(clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]) -> dict[str, Any]:
-    """The clips' figures, each averaged over the clips."""
-    figures: dict[str, Any] = {
-        key: float(average([c[key] for c in clips])) for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
-    }
-    deviations = [c["base_deviation_m"] for c in clips]
-    return figures | {"base_deviation_m": {key: float(average([d[key] for d in deviations])) for key in deviations[0]}}
-
-
-def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
-    """How many of the motions are, or share their recording with, one of the same name as a motion trained on.
-
-    training: the record in module.json. Returns None where it does not name its motions.
-    """
-    if not isinstance(training.get("clips"), list):
-        return None
-    names = set(training["clips"])
-    recordings = {m.recording for m in motions.motions if m.name in names} - {""}
-    return sum(m.name in names or m.recording in recordings for m in motions.motions)
-
-
-def mean_speed(motion: ReferenceMotion) -> float:
-    """Length of the root's horizontal path by its time [m/s]."""
-    path = np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=1).sum()
-    return float(path * motion.rate_hz / max(motion.num_frames - 1, 1))
-
-
-def top_speed(motion: ReferenceMotion) -> float:
-    """The highest of the root's horizontal speeds, each averaged over half a second [m/s]."""
-    return float(speeds(motion).max())
-
-
-def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None) -> MotionSet:
-    """The motions that are nowhere faster [m/s], and never lift the sole of a foot higher [m]; None takes all.
-
-    Raises:
-      InputError: when none is left.
-    """
-    kept = [m.name for m in motions.motions if max_speed is None or top_speed(m) <= max_speed]
-    if max_foot_height is not None:
-        kinematics = Kinematics(robot.model())
-        kept = [name for name in kept if foot_heights(robot, kinematics, motions[name].qpos).max() <= max_foot_height]
-    if not kept:
-        limits = (
-            (f"a top speed of at most {max_speed} m/s", max_speed),
-            (f"its feet below {max_foot_height} m", max_foot_height),
-        )
-        words = " and ".join(text for text, value in limits if value is not None)
-        raise InputError(f"none of the {len(motions.motions)} motions has {words}")
-    return motions.select(kept)
-
-
-def foot_heights(
-    robot: Robot,
-    kinematics: Kinematics,
-    qpos: np.ndarray,
-    ground: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
-) -> np.ndarray:
-    """Height of the soles above the ground, (T, feet) [m]: the lowest point of each foot.
-
-    kinematics: on any device. ground: its height at places (..., 2) [m], None where it is flat, at 0.
-    """
-    device = next(kinematics.buffers()).device
-    poses = kinematics(*pose_from_qpos(torch.tensor(qpos).to(device)))
-    feet = [robot.body_names.index(b) for b in robot.foot_bodies]
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=device)
-    centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
-    level = None if ground is None else ground(centers[..., :2])
-    heights = centers[..., 2] if level is None else centers[..., 2] - level.to(device)
-    return (heights.amin(-1) - robot.foot_radius).cpu().numpy()
 
 
 def print_table(result: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.common import Run, compose, console, one_of, stored_config, table, verb
-from experiments.evaluate import top_speed
 from experiments.help import choices
 from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
@@ -21,6 +20,7 @@ from npmp.modules.cards import CardContent, write_card
 from npmp.settings import flat
 from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
+from npmp.training.evaluation import top_speed
 from npmp.training.tables import hours_of
 
 ACTIONS = ("list", "show", "pack", "add")

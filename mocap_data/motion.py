@@ -181,3 +181,17 @@ def _read_only_bools(values: Any, what: str) -> Bools:
         array = array.astype(np.bool_, order="C")  # a copy of our own, as `read_only` makes
         array.flags.writeable = False
     return array
+
+
+def speeds(motion: ReferenceMotion) -> Array:
+    """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways does not travel."""
+    return smooth_speed(motion.qvel[:, :2], motion.rate_hz)
+
+
+def smooth_speed(velocity: Array, rate_hz: float) -> Array:
+    """Speeds (T,) of horizontal velocities (T, 2), which are averaged over half a second first."""
+    width = max(1, round(rate_hz / 2)) | 1
+    padded = np.pad(velocity, ((width // 2, width // 2), (0, 0)), mode="edge")
+    total = np.cumsum(np.concatenate([np.zeros((1, 2)), padded]), axis=0)
+    mean: Array = np.linalg.norm((total[width:] - total[:-width]) / width, axis=-1)
+    return mean

@@ -24,7 +24,7 @@ from scipy.ndimage import binary_dilation, uniform_filter1d
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, unknown
-from mocap_data.motion import ReferenceMotion
+from mocap_data.motion import ReferenceMotion, smooth_speed
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
@@ -289,7 +289,7 @@ def clean(
                 mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used)) for way in ways
             ]
             # the chunk's first velocity leads to it from a frame that the chunk does not hold
-            speed = weights.smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
+            speed = smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
             speeds += [speed] * (1 + len(ways))
     divided = split.split(motions, chosen.validation, chosen.seed, origins, known=speeds)
     if chosen.flatten and divided:

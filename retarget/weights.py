@@ -15,27 +15,13 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
+from mocap_data.motion import ReferenceMotion, speeds
 
 BINS = 10
 _ROUNDS = 5  # on the dog set more hardly flatten further, and ever fewer motions carry the weight
 _FLOORS = 60  # smallest weights that are tried
 # percentile of the speeds where the bins end: one fast moment shall not stretch them; faster ones count in the last
 _TOP = 99.0
-
-
-def speeds(motion: ReferenceMotion) -> Array:
-    """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways does not travel."""
-    return smooth_speed(motion.qvel[:, :2], motion.rate_hz)
-
-
-def smooth_speed(velocity: Array, rate_hz: float) -> Array:
-    """Speeds (T,) of horizontal velocities (T, 2), which are averaged over half a second first."""
-    width = max(1, round(rate_hz / 2)) | 1
-    padded = np.pad(velocity, ((width // 2, width // 2), (0, 0)), mode="edge")
-    total = np.cumsum(np.concatenate([np.zeros((1, 2)), padded]), axis=0)
-    mean: Array = np.linalg.norm((total[width:] - total[:-width]) / width, axis=-1)
-    return mean
 
 
 def histogram(

@@ -38,7 +38,7 @@ from experiments.report.parts import (
 from experiments.report.replay import ReplayClip
 from mocap_data.clip import Clip
 from mocap_data.errors import counted
-from mocap_data.motion import ReferenceMotion
+from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
@@ -46,7 +46,6 @@ from retarget.ground import runs
 from retarget.overview import by_kind, median_of, originals_of
 from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
-from retarget.weights import speeds
 
 MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
 MAX_ROWS = 400  # of the table

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from experiments import cli
-from experiments.evaluate import over_clips, seen_in_training
 from mocap_data import read_motions
 from mocap_data.store import MotionSet, write_motions
 from npmp.robots import Robot
+from npmp.training.evaluation import over_clips, seen_in_training
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
-from retarget.weights import flat, histogram, speeds, weigh
+from mocap_data.motion import ReferenceMotion, speeds
+from retarget.weights import flat, histogram, weigh
 
 RATE = 50.0
 

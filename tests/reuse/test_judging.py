@@ -148,7 +148,7 @@ def test_judge_tries_what_it_is_told(
     path = PathConfig(command_range=walking.command_range)
     walked = judge(actor, lambda: PathTask(robot, path), JudgingConfig(robots=2, seconds=0.2), num_threads=1)
     assert walked.figures["finished"] == 0.0 and "path_error_mean_m" in walked.figures
-    with pytest.raises(InputError, match="at speeds and under pushes are for task=walk, not for path"):
+    with pytest.raises(InputError, match="on grounds are for task=walk, not for path"):
         judge(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
