@@ -28,6 +28,7 @@ def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, f
         speed_mps = min(max(speed_mps, low), high)
     straight = replace(
         config,
+        commands="uniform",
         command_range=((speed_mps, speed_mps), (0.0, 0.0), (0.0, 0.0)),
         command_nonzero=(1.0, 0.0, 0.0),
         terrain_level=1.0,

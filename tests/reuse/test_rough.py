@@ -16,11 +16,16 @@ from tests.environments import walk_env
 
 
 def test_grounds_are_one_kind_each_straight_ahead() -> None:
-    tried = list(rough.grounds(WalkConfig(terrain="mixed", terrain_curriculum=True, terrain_seed=5), 0.7))
+    asked = WalkConfig(terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded")
+    tried = list(rough.grounds(asked, 0.7))
     assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [("stairs", s) for s in rough.STAIRS_M]
     for kind, value, config in tried:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
-        assert config.range == ((0.7, 0.7), (0.0, 0.0), (0.0, 0.0)) and config.command_nonzero == (1.0, 0.0, 0.0)
+        assert (
+            config.commands == "uniform"
+            and config.range == ((0.7, 0.7), (0.0, 0.0), (0.0, 0.0))
+            and config.command_nonzero == (1.0, 0.0, 0.0)
+        )
         measure = {
             "slopes": config.terrain_limits.slope_deg,
             "stairs": config.terrain_limits.stair_m,
@@ -28,6 +33,11 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
         }
         assert measure[kind] == value
     assert tried[0][2].terrain_limits == TerrainLimits(slope_deg=0.0)
+
+
+def test_nobody_is_asked_to_go_faster_than_commands_do() -> None:
+    slow = WalkConfig(command_range=((0.0, 0.3), (-0.1, 0.1), (-0.4, 0.4)))
+    assert {config.range[0] for _, _, config in rough.grounds(slow)} == {(0.3, 0.3)}
 
 
 def test_progress_by_hand() -> None:
