@@ -199,7 +199,8 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     """How many stay up, and how far they get, by kind and size of ground."""
     if not rows:
         return None
-    charts = []
+    charts, went = [], [row["progress"] for row in rows]
+    shown = min(0.0, *went), max(1.0, *went) + 0.05
     for kind, (title, unit) in _MEASURES.items():
         if not (mine := [row for row in rows if row["terrain"] == kind]):
             continue
@@ -207,7 +208,7 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
             Line(name, [row["value"] for row in mine], [row[name] for row in mine], css)
             for name, css in (("upright", "robot"), ("progress", "ref"))
         ]
-        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=(0.0, 1.05)))
+        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=shown))
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
     cells = [[row["terrain"], *(number(row[name]) for name in columns[1:])] for row in rows]
     words = (
