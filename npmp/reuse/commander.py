@@ -18,7 +18,7 @@ from npmp import ranges
 
 @dataclass(frozen=True)
 class CommanderConfig:
-    """How ANYmal dribbles [D: by evolution in a model of the ball between legs that follow commands; docs/reuse.md].
+    """How ANYmal dribbles [D: by evolution in a kinematic model, docs/learning.md].
     Raises ValueError unless all are above zero."""
 
     reach: float = 0.40  # the place is this far behind the ball [m]
