@@ -17,7 +17,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
 from npmp.reuse import JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
 from npmp.settings import from_mapping
-from npmp.tasks import ImitationConfig, WalkConfig
+from npmp.tasks import DribbleConfig, ImitationConfig, WalkConfig
 from npmp.tasks.path import PathConfig
 from npmp.training.imitation import NUM_ENVS, ImitationSettings
 from npmp.training.reuse import REUSE_ENVS, ReuseSettings
@@ -76,6 +76,7 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
         ("task/imitation", ImitationConfig),
         ("task/walk", WalkConfig),
         ("task/path", PathConfig),
+        ("task/dribble", DribbleConfig),
     ],
 )
 def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:

@@ -175,7 +175,8 @@ class TaskEnv(Generic[T]):
         """
         if state["age"].shape != self.age.shape:
             raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
-        for part, prefix in ((self.task, "task."), (self.robots, "robots.")):
+        # the robots first: a task may have written into the physics after them
+        for part, prefix in ((self.robots, "robots."), (self.task, "task.")):
             part.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
         self.age = state["age"].to(self.device, copy=True)
         self.generator.set_state(state["rng"])

@@ -21,9 +21,11 @@ from npmp import artifact, modules
 from npmp.envs.features import Normalizer
 from npmp.envs.task import Task
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
+from npmp.reuse.commander import CommanderConfig, dribble_command
 from npmp.rl import unroll_lstm
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
+from npmp.tasks.dribble import INPUTS
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -43,6 +45,8 @@ class PolicyContract:
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
+    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells becomes a velocity
+    commander: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -90,9 +94,13 @@ class HighLevelPolicy(nn.Module):
         self.contract = contract
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
+        self.commander = None
+        if contract.commander:
+            self.commander = from_mapping(CommanderConfig, contract.commander, at="commander in the policy's contract")
+        told = len(contract.command) if self.commander is None else 3
         try:
             self.net = HighLevelNet(
-                observations + len(contract.command),
+                observations + told,
                 contract.latent_dim,
                 contract.alpha,
                 sizes,
@@ -101,7 +109,7 @@ class HighLevelPolicy(nn.Module):
         except (TypeError, ValueError) as error:
             raise InputError(f"bad network settings in the policy's contract: {error}") from error
         self.observation_scale = Normalizer(observations)
-        self.command_scale = Normalizer(len(contract.command))
+        self.command_scale = Normalizer(told)
 
     @staticmethod
     def for_task(
@@ -158,6 +166,30 @@ class HighLevelPolicy(nn.Module):
         policy.load_state_dict(self.state_dict())
         return policy
 
+    def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
+        """A walking policy as one that dribbles: what the task tells it becomes a command (`npmp.reuse.commander`).
+
+        Raises:
+          InputError: for a policy of another task than walking, or a task that tells nothing of a ball.
+        """
+        if self.contract.task != "walk" or list(task.inputs) != list(INPUTS):
+            raise InputError(
+                f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
+                f" '{task.name}' tells {', '.join(task.inputs)}"
+            )
+        contract = replace(
+            self.contract,
+            task=task.name,
+            command=list(task.inputs),
+            command_range=[list(pair) for pair in task.input_range()],
+            commander=asdict(commander),
+            versions={},
+            training={},
+        )
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
+        policy.load_state_dict(self.state_dict())
+        return policy
+
     @property
     def latent_dim(self) -> int:
         """Dimension of the latent command."""
@@ -169,7 +201,11 @@ class HighLevelPolicy(nn.Module):
 
     def observe(self, given: PolicyInput) -> Tensor:
         """The network's scaled observation, (..., o + c)."""
-        return torch.cat((self.observation_scale(given.proprioception), self.command_scale(given.command)), -1)
+        told = given.command
+        if self.commander is not None:
+            ball, target = told.split(2, -1)
+            told = dribble_command(ball, target, self.commander)
+        return torch.cat((self.observation_scale(given.proprioception), self.command_scale(told)), -1)
 
     def step(self, given: PolicyInput, state: HighLevelState) -> tuple[LatentGaussian, HighLevelState]:
         """One step of n robots: the distribution of z_t, and the new memory."""

@@ -21,10 +21,24 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.tasks.dribble import Dribble, DribbleConfig, DribbleEnv
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 
-__all__ = ["TASKS", "Imitation", "ImitationConfig", "ImitationEnv", "Walk", "WalkConfig", "WalkEnv", "find", "make"]
+__all__ = [
+    "TASKS",
+    "Dribble",
+    "DribbleConfig",
+    "DribbleEnv",
+    "Imitation",
+    "ImitationConfig",
+    "ImitationEnv",
+    "Walk",
+    "WalkConfig",
+    "WalkEnv",
+    "find",
+    "make",
+]
 
 TASKS: tuple[type[Task], ...] = tuple(
     kind
@@ -58,7 +72,7 @@ def make(
     """An environment by its task's name.
 
     Args:
-      task: "imitation" (needs `data`), "walk" (`data` gives start poses), or a class of your own.
+      task: "imitation" (needs `data`), "walk" or "dribble" (`data` gives start poses), or a class of your own.
       robot: a robot or its name.
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.

@@ -1,0 +1,360 @@
+"""Dribbling (robot-NPMP, reuse tasks): bring a ball to a target that jumps.
+
+A policy is told where ball and target are as its robot sees them: horizontal positions in the heading frame (x forward,
+y left), nothing of the world and no velocities. Radius, mass and drag of the ball are drawn for every episode.
+
+The ball collides with the floor and with everything of the robot; what the robot does with the floor is unchanged, for
+robots' geoms collide only with those of contype 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp import geometry, ranges
+from npmp.envs.starts import Starts
+from npmp.envs.state import RobotState
+from npmp.envs.task import Judgement, Start, Task, Traces, Trial
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.sim import add_contact_sensors
+from npmp.tasks.walk import tilted
+
+BALL = "ball"
+INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
+
+# of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball never stops
+FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
+SOLREF = (0.02, 0.4)  # time constant [s] and damping ratio: it bounces [R: the same]
+
+# --- where episodes begin [D] ---
+AT_FEET_M = (0.05, 0.30)  # gap between a fore foot and the ball ahead of it
+AROUND_M = (1.0, 2.5)  # from the robot to a ball anywhere
+TARGET_M = (0.0, 2.0)  # from the ball to the first target
+
+
+@dataclass(frozen=True)
+class DribbleConfig:
+    """The dribbling task's settings. Raises: ValueError for values out of range."""
+
+    phi: float = 1.0  # width of the reward [m^2]; 1 for ANYmal
+    jump_m: float = 2.0  # by which the target jumps, in a random direction
+    jump_period_s: float = 5.0  # between jumps
+    far_m: float = 5.0  # an episode fails when the ball is farther from the robot or from the target
+    radius_m: tuple[float, float] = (0.105, 0.129)  # the ball's, drawn between these
+    mass_kg: tuple[float, float] = (0.36, 0.54)
+    drag: tuple[float, float] = (0.1, 0.8)  # c of the force c |v| v [N s^2/m^2]
+    tilt_limit_deg: float = 45.0  # an episode fails beyond
+    episode_s: float = 60.0
+    reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s")
+        ranges.not_negative(self, "jump_m")
+        ranges.share(self, "reference_starts", "at_feet")
+        for name in ("radius_m", "mass_kg", "drag"):
+            pair = tuple(float(v) for v in getattr(self, name))  # lists as they come from a file become tuples
+            object.__setattr__(self, name, pair)
+            if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf or (name != "drag" and pair[0] == 0.0):
+                raise ValueError(f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}")
+        if not 0.0 < self.tilt_limit_deg < 180.0:
+            raise ValueError(f"tilt_limit_deg must lie between 0 and 180, got {self.tilt_limit_deg}")
+
+
+# --- the task as pure functions ---
+
+
+def dribble_reward(distance: Tensor, phi: float) -> Tensor:
+    """exp(-d^2 / phi) of the horizontal distance between ball and target [m]."""
+    return torch.exp(-distance.square() / phi)
+
+
+def in_heading(state: RobotState, points: Tensor) -> Tensor:
+    """Horizontal points of the world (n, k, 2) [m] as the robots (n, ...) see them: forwards and to the left."""
+    turn = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
+    return (points - state.root_pos[..., None, :2]) @ turn  # rows times R: world to heading frame
+
+
+def drag_force(velocity: Tensor, drag: Tensor, mass: Tensor, dt: float) -> Tensor:
+    """The force that, held for dt [s], leaves of a velocity what the drag c |v| v leaves of it in that time.
+
+    dv/dt = -(c/m) v^2 is solved by v / (1 + (c/m) v dt), so a step of any length never turns a ball back.
+
+    Args:
+      velocity: (n, 3) [m/s]. drag: (n, 1) c [N s^2/m^2]. mass: (n, 1) [kg].
+
+    Returns: (n, 3) [N].
+    """
+    speed = torch.linalg.vector_norm(velocity, dim=-1, keepdim=True)
+    return -drag * speed * velocity / (1.0 + drag * speed * dt / mass)
+
+
+def jumped(target: Tensor, uniform: Tensor, distance: float) -> Tensor:
+    """Targets (n, 2) moved by a distance in the direction that uniform (n,) in [0, 1) says."""
+    return target + _polar(torch.full_like(uniform, distance), 2.0 * math.pi * uniform)
+
+
+def _polar(radius: Tensor, angle: Tensor) -> Tensor:
+    return radius.unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def _between(pair: tuple[float, float], uniform: Tensor) -> Tensor:
+    return pair[0] + (pair[1] - pair[0]) * uniform
+
+
+class Dribble(Task):
+    """Robots on flat ground, each with a ball that it should bring to its target and keep there.
+
+    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor, and where the ball is
+    too far from the robot or from the target. A step is judged by the target in force before it; a jump comes after.
+    """
+
+    name = "dribble"
+    config_type = DribbleConfig
+    objectives = ("ball",)
+    error_name = "ball_target_m"
+    inputs = INPUTS
+    judged = ("ball_target_median_m", "ball_target_before_jump_median_m", "falls_per_minute", "survived")
+    main_figure = "ball_target_before_jump_median_m"
+
+    def __init__(self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None):
+        """motions: reference motions to start from; without them every episode starts from the home pose.
+
+        Raises:
+          InputError: for an empty dataset or one at another rate than the robot's control rate.
+        """
+        self.robot, self.config = robot, config or DribbleConfig()
+        self.episode_s: float | None = self.config.episode_s
+        self.starts = Starts(robot, motions, share=self.config.reference_starts)
+        self._feet = _fore_feet(robot)
+        self._script: Tensor | None = None  # (J, n) directions of jumps in turns
+        self._scripted = 0  # control steps of the script made
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all smaller ones."""
+        self._contacts = add_contact_sensors(spec, self.robot)
+        radius, mass = self.config.radius_m[1], sum(self.config.mass_kg) / 2
+        ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
+        ball.add_freejoint(name=BALL)
+        ball.add_geom(
+            name=BALL, type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], mass=mass, rgba=[0.95, 0.55, 0.15, 1],
+            contype=1, conaffinity=1, condim=6, friction=list(FRICTION), solref=list(SOLREF),
+        )  # fmt: skip
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Task.bind`."""
+        super().bind(env)
+        n, device, model = env.num_envs, env.device, env.sim.model
+        self.starts = self.starts.to(device)
+        self._period = max(1, round(self.config.jump_period_s / env.dt))
+        self.target = torch.zeros(n, 2, device=device)
+        self.left = torch.full((n,), self._period, dtype=torch.long, device=device)  # control steps until it jumps
+        self.unit = torch.zeros(n, 3, device=device)  # radius, mass and drag as they were drawn, in [0, 1]
+        joint = model.joint(BALL)
+        self._q, self._v = int(joint.qposadr[0]), int(joint.dofadr[0])
+        self._body, self._geom = model.body(BALL).id, model.geom(BALL).id
+        self._scene = torch.tensor(model.qpos0, device=device)
+        self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
+        self._wrench = env.sim.wrench(self._body)
+
+    # --- the ball ---
+
+    @property
+    def ball(self) -> Tensor:
+        """Where the balls' centres are, (n, 3) [m], world."""
+        return self.env.sim.qpos[:, self._q : self._q + 3].float()
+
+    @property
+    def ball_velocity(self) -> Tensor:
+        """(n, 3) [m/s], world."""
+        return self.env.sim.qvel[:, self._v : self._v + 3].float()
+
+    @property
+    def ball_radius(self) -> Tensor:
+        """(n,) [m]."""
+        return _between(self.config.radius_m, self.unit[:, 0])
+
+    @property
+    def ball_mass(self) -> Tensor:
+        """(n,) [kg]."""
+        return _between(self.config.mass_kg, self.unit[:, 1])
+
+    @property
+    def ball_drag(self) -> Tensor:
+        """(n,) c of the force c |v| v [N s^2/m^2]."""
+        return _between(self.config.drag, self.unit[:, 2])
+
+    def _make_balls(self, ids: Tensor) -> None:
+        """Give the simulations ids (k,) the balls that were drawn."""
+        fields = self._fields
+        rows = ids.to(fields["geom_size"].device)
+        radius, mass = (value[ids].to(fields["geom_size"]) for value in (self.ball_radius, self.ball_mass))
+        fields["geom_size"][rows, self._geom, 0] = radius
+        fields["body_mass"][rows, self._body] = mass
+        fields["body_inertia"][rows, self._body] = (0.4 * mass * radius.square()).unsqueeze(-1)  # a solid sphere's
+        self.env.sim.set_const(ids)
+
+    def _blow(self) -> None:
+        """The drag of the coming control step."""
+        force = drag_force(self.ball_velocity, self.ball_drag.unsqueeze(-1), self.ball_mass.unsqueeze(-1), self.env.dt)
+        self._wrench[:, :3] = torch.where(torch.isfinite(force), force, 0.0).to(self._wrench)
+
+    # --- episodes ---
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """The robot at home or on the reference, the ball at a fore foot or anywhere around.
+
+        where: `ball` (k, 2), its place in the robot's heading frame [m].
+        """
+        begun, device = self.starts.draw(len(ids), generator), self.env.device
+        uniform = torch.rand((8, len(ids)), generator=generator, device=device)
+        self.unit = self.unit.index_copy(0, ids, uniform[:3].T)
+        radius = self.ball_radius[ids]
+        foot = self._feet.to(device)[(uniform[3] < 0.5).long()]
+        ahead = foot[:, 0] + radius + self.robot.foot_radius + _between(AT_FEET_M, uniform[4])
+        near = torch.stack((ahead, foot[:, 1]), -1)
+        around = _polar(_between(AROUND_M, uniform[5]), 2.0 * math.pi * uniform[6])
+        place = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
+        place = where.get("ball", place).to(place)
+        turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
+        place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
+        qpos = self._scene.repeat(len(ids), 1)
+        qpos[:, self._q : self._q + 3] = torch.cat((place, radius.unsqueeze(-1)), -1).to(qpos)
+        return begun._replace(others=(qpos, qpos.new_zeros(len(ids), self.env.sim.model.nv)))
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """A target near the ball, and the time of its first jump."""
+        self._make_balls(ids)
+        uniform = torch.rand((2, len(ids)), generator=generator, device=self.env.device)
+        target = self.ball[ids, :2] + _polar(_between(TARGET_M, uniform[0]), 2.0 * math.pi * uniform[1])
+        left = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=self.env.device)
+        if self._script is not None:  # everybody's target jumps at the same times
+            left = torch.full_like(left, self._period - self._scripted % self._period)
+        self.target, self.left = self.target.index_copy(0, ids, target), self.left.index_copy(0, ids, left)
+
+    # --- what is seen ---
+
+    def observe(self) -> Tensor:
+        """Ball and target in the heading frame, (n, 4) [m]."""
+        return in_heading(self.env.state, torch.stack((self.ball[:, :2], self.target), 1)).flatten(1).nan_to_num(0.0)
+
+    def input_range(self) -> list[tuple[float, float]]:
+        """A metre around the robot: where the ball is dribbled from."""
+        return [(-1.0, 1.0)] * len(INPUTS)
+
+    def privileged(self) -> Tensor:
+        """As `Task.privileged`, and the ball: its height, its velocity as the robot sees it, what was drawn of it, the
+        time until the next jump, (n, p)."""
+        turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
+        velocity = geometry.to_local(turn, self.ball_velocity)
+        share = (self.left / self._period).unsqueeze(-1)
+        ball = torch.cat((self.ball[:, 2:], velocity, self.unit, share), -1).nan_to_num(0.0)
+        return torch.cat((super().privileged(), ball), -1)
+
+    # --- judgement ---
+
+    def judge(self) -> Judgement:
+        """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world; `ball_speed` (n,) [m/s];
+        `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool: the ball is too far away."""
+        env, c, ball = self.env, self.config, self.ball
+        place = env.state.root_pos[:, :2]
+        distance = torch.linalg.vector_norm(ball[:, :2] - self.target, dim=-1)
+        lost = (distance > c.far_m) | (torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > c.far_m)
+        finite = torch.isfinite(env.state.pack()).all(-1) & torch.isfinite(ball).all(-1) & ~env.robots.broken
+        failed = tilted(env.state, c.tilt_limit_deg) | self.touching() | lost | ~finite
+        seen = {
+            "ball": ball[:, :2].nan_to_num(0.0),
+            "target": self.target,
+            "robot": place.nan_to_num(0.0),
+            "ball_speed": torch.linalg.vector_norm(self.ball_velocity, dim=-1).nan_to_num(0.0),
+            "to_jump_s": self.left * env.dt,
+            "lost": lost,
+        }
+        reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
+        return Judgement(reward, failed, torch.zeros_like(failed), distance.nan_to_num(c.far_m), seen)
+
+    def touching(self) -> Tensor:
+        """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
+        return torch.cat([self.env.sim.sensor(name) for name in self._contacts], -1).any(-1)
+
+    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+        """The target jumps where it is due; the drag acts on."""
+        left = self.left - 1
+        due = left <= 0
+        uniform = torch.rand(len(left), generator=generator, device=left.device)
+        if self._script is not None:
+            self._scripted += 1
+            uniform = self._script[min((self._scripted - 1) // self._period, len(self._script) - 1)]
+        self.target = torch.where(due.unsqueeze(-1), jumped(self.target, uniform, self.config.jump_m), self.target)
+        self.left = torch.where(due, self._period, left)
+        self._blow()
+
+    def whereabouts(self, i: int) -> dict[str, Any]:
+        """Robot i's target, its ball, and the control steps that its episode had made."""
+        return {"target": self.target[i].tolist(), "ball": self.ball[i].tolist(), "step": int(self.env.age[i])}
+
+    # --- trials ---
+
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """As `Task.script`: the directions of all jumps, which come at whole periods for everyone."""
+        jumps = max(1, -(-steps // self._period))
+        self._script = torch.rand((jumps, self.env.num_envs), generator=generator, device=generator.device)
+        self._script, self._scripted = self._script.to(self.env.device), 0
+
+    def unscript(self) -> None:
+        """As `Task.unscript`."""
+        self._script = None
+
+    def figures(self, trial: Trial) -> dict[str, Any]:
+        """Medians over robots and steps of the distance from ball to target, of all steps and of the last second before
+        each jump; the ball's mean speed; how often it was lost."""
+        figures, seen = super().figures(trial), trial.seen
+        late = trial.error[seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt]
+        minutes = trial.fell.numel() * trial.dt / 60.0
+        return {
+            **figures,
+            "ball_target_median_m": trial.error.median().item(),
+            "ball_target_before_jump_median_m": late.median().item() if len(late) else math.nan,
+            "ball_speed_mps": seen["ball_speed"].mean().item(),
+            "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
+        }
+
+    def traces(self, trial: Trial) -> Traces:
+        """As `Task.traces`: where the ball was asked to be, and where it was, in the world."""
+        return Traces(("ball_x_m", "ball_y_m"), trial.seen["target"][:, 0], trial.seen["ball"][:, 0])
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As `Task.state_dict`; the ball itself is in the simulator's."""
+        return {"target": self.target, "left": self.left, "unit": self.unit}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """As `Task.load_state_dict`."""
+        self.target, self.left, self.unit = (
+            state[name].to(self.env.device, copy=True) for name in ("target", "left", "unit")
+        )
+        self._make_balls(torch.arange(self.env.num_envs, device=self.env.device))
+
+
+DribbleEnv = TaskEnv[Dribble]
+
+
+def _fore_feet(robot: Robot) -> Tensor:
+    """The two foremost feet of the home pose in the heading frame, (2, 2) [m]."""
+    model = robot.model()
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.home_qpos
+    mujoco.mj_kinematics(model, data)
+    found = torch.tensor(
+        [(data.body(name).xpos - data.body(robot.body_names[0]).xpos)[:2].tolist() for name in robot.foot_bodies]
+    )
+    return found[found[:, 0].argsort(descending=True, stable=True)[:2]].float()

@@ -1,0 +1,118 @@
+"""The scripted dribbler: what it commands in situations whose answer is known, and that its robot does it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
+from npmp.reuse import HighLevelPolicy, PolicyActor, PolicyInput, evaluate
+from npmp.reuse.commander import CommanderConfig, dribble_command
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks import Dribble, Walk
+
+CONFIG = CommanderConfig()
+
+
+def command(ball: tuple[float, float], target: tuple[float, float]) -> list[float]:
+    return dribble_command(torch.tensor([ball]), torch.tensor([target]), CONFIG)[0].tolist()
+
+
+def test_behind_the_ball_it_walks_straight_on() -> None:
+    """The ball ahead of the left fore foot, the target straight beyond it: forwards, neither sideways nor turning."""
+    forward, left, turn = command((0.6, CONFIG.side), (3.0, CONFIG.side))
+    # 0.639 m from the ball: close = sqrt(1 - 0.639 / 0.82) = 0.470, 0.470 (0.32 + 0.07 * 2.4) + 0.530 * 1.2 = 0.866
+    assert forward == pytest.approx(0.866, abs=2e-3) and abs(left) < 1e-5 and abs(turn) < 1e-5
+
+
+def test_it_corrects_towards_the_line_through_the_ball() -> None:
+    assert command((0.6, CONFIG.side + 0.06), (3.0, CONFIG.side + 0.06))[1] > 0.05  # the line is on its left
+    assert command((0.6, CONFIG.side - 0.06), (3.0, CONFIG.side - 0.06))[1] < -0.05
+
+
+def test_it_turns_to_where_the_ball_should_go() -> None:
+    assert command((0.6, 0.0), (0.6, 3.0))[2] > 0.5
+    assert command((0.6, 0.0), (0.6, -3.0))[2] < -0.5
+
+
+def test_a_ball_at_its_target_is_left_alone() -> None:
+    assert command((0.5, 0.2), (0.55, 0.1)) == [0.0, 0.0, 0.0]
+
+
+def test_what_is_mirrored_is_answered_mirrored_and_within_the_limits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ball, target = (2.0 * torch.randn(500, 2, generator=generator) for _ in range(2))
+    mirror = torch.tensor([1.0, -1.0])
+    found = dribble_command(ball, target, CONFIG)
+    torch.testing.assert_close(
+        dribble_command(ball * mirror, target * mirror, CONFIG),
+        found * torch.tensor([1.0, -1.0, -1.0]),
+        atol=1e-4,
+        rtol=0,
+    )
+    low, high = torch.tensor(CONFIG.lowest), torch.tensor(CONFIG.highest)
+    assert bool(((found >= low - 1e-6) & (found <= high + 1e-6)).all())
+
+
+def gliding(place: Tensor, heading: Tensor, ball: Tensor, target: Tensor, steps: int) -> Tensor:
+    """Where robots (n,) that obey at once get to, the ball lying still: complex places (steps, n)."""
+    seen = []
+    for _ in range(steps):
+        turn = torch.polar(torch.ones_like(heading), -heading)
+        views = [torch.view_as_real((point - place) * turn) for point in (ball, target)]
+        v = dribble_command(*views, CONFIG)
+        place = place + 0.02 * torch.view_as_complex(v[:, :2].contiguous()) * turn.conj()
+        heading = heading + 0.02 * v[:, 2]
+        seen.append(place)
+    return torch.stack(seen)
+
+
+def test_from_anywhere_it_gets_behind_the_ball() -> None:
+    """The ball at the origin, the target far along x. Robots from all around come to where a fore foot stands behind
+    the ball: 0.4 m behind it, 0.22 m to one side."""
+    angle = torch.linspace(0.0, 2.0 * math.pi, 17)[:-1]
+    origin = torch.zeros(16, dtype=torch.complex64)
+    path = gliding(torch.polar(torch.full((16,), 1.5), angle), angle * 3.0, origin, origin + 10.0, 300)
+    near = (path.imag.abs() - CONFIG.side).abs() + (path.real + CONFIG.reach).abs()
+    assert bool((near.amin(0) < 0.1).all())
+
+
+def test_a_commanded_walker_is_one_policy(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+) -> None:
+    """It does what the walking policy does on the script's command, from its file, too."""
+    whole = policy.commanded(Dribble(robot), CONFIG)
+    assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
+    generator = torch.Generator().manual_seed(1)
+    asked = 2.0 * torch.randn(7, 64, 4, generator=generator)
+    seen, z, first = torch.randn(7, 64, 33), torch.randn(7, 64, 4), torch.zeros(7, 64, dtype=torch.bool)
+    command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
+    ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
+    theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+    whole.save(tmp_path / "policy")
+    again = HighLevelPolicy.load(tmp_path / "policy")
+    assert again.commander == CONFIG
+    assert torch.equal(again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0])
+
+
+def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    env = TaskEnv(Dribble(robot), 2, num_threads=1)
+    whole = policy.commanded(env.task, CONFIG)
+    trial = evaluate(PolicyActor(whole, skill), env, seconds=0.1)
+    assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+
+
+def test_only_a_walking_policy_is_commanded(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    with pytest.raises(InputError, match="one of task 'dribble'"):
+        HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
+    with pytest.raises(InputError, match="'walk' tells forward_mps"):
+        policy.commanded(Walk(robot), CONFIG)
+    with pytest.raises(ValueError, match="below and above zero"):
+        CommanderConfig(lowest=(0.0, -0.3, -1.0))
