@@ -254,6 +254,14 @@ class RecordedVelocities(NamedTuple):
         weights = [torch.full((len(v),), m.weight, dtype=torch.float64) for m, v in zip(moving, found, strict=True)]
         return RecordedVelocities(torch.cat(found), torch.cat(weights).cumsum(0))
 
+    def within(self, command_range: CommandRange) -> RecordedVelocities:
+        """Those in a range; where there are none all of them, to be clipped. Clipping the others would heap up commands
+        at the range's edges, and in corners of it."""
+        low, high = torch.tensor(command_range).T
+        each = torch.diff(self.weight, prepend=self.weight.new_zeros(1))
+        inside = ((self.velocity >= low) & (self.velocity <= high)).all(-1) & (each > 0)
+        return RecordedVelocities(self.velocity[inside], each[inside].cumsum(0)) if inside.any() else self
+
     def to(self, device: torch.device) -> RecordedVelocities:
         """The same on a device."""
         return RecordedVelocities(*(part.to(device) for part in self))
@@ -315,14 +323,14 @@ class Walk(DifferentiableTask):
             are drawn from it.
         """
         config = config or WalkConfig()
-        self.recorded: RecordedVelocities | None = None
-        if config.commands == "recorded":
-            if motions is None:
-                raise InputError("task.commands=recorded takes commands from recordings: give data=FILE.h5")
-            self.recorded = RecordedVelocities.of(motions)
+        if config.commands == "recorded" and motions is None:
+            raise InputError("task.commands=recorded takes commands from recordings: give data=FILE.h5")
         if config.command_range is None:
             found = MODEST_RANGE if motions is None else command_range_from_motions(motions)
             config = replace(config, command_range=found)
+        self.recorded: RecordedVelocities | None = None
+        if config.commands == "recorded" and motions is not None:
+            self.recorded = RecordedVelocities.of(motions).within(config.range)
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
         self._bounds: CommandRange = config.range
         self.starts = Starts(robot, motions, share=config.reference_starts)

@@ -177,6 +177,14 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     assert changed.float().mean().item() == pytest.approx(0.5, abs=0.015)
 
 
+def test_of_recorded_commands_those_in_the_range_are_drawn(robot: robots.Robot) -> None:
+    recorded = RecordedVelocities.of(two_gaits(robot))
+    slow = recorded.within(((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0)))
+    torch.testing.assert_close(slow.velocity, torch.tensor([[0.2, 0.1, -0.3]]).expand(75, 3), atol=1e-3, rtol=0)
+    assert slow.weight[[0, 74]].tolist() == [1.0, 75.0]
+    assert recorded.within(((2.0, 3.0), (0.0, 0.0), (0.0, 0.0))) is recorded
+
+
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
     recorded = RecordedVelocities.of(gliding(robot, 0.6, -0.1, 0.8))
     wide = ((-9.0, 9.0),) * 3
@@ -191,7 +199,7 @@ def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
 def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> None:
     still = {"command_jitter": (0.0, 0.0, 0.0), "command_period_s": 0.02, "command_change": 1.0}
     env = walk_env(robot, 8, motions=two_gaits(robot), commands="recorded", **still)
-    known = torch.tensor([[0.0, 0.0, 0.0], [0.6, -0.1, 0.5], [0.2, 0.1, -0.3]])  # in the range of `walk_env`
+    known = torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.1, -0.3]])  # 0.8 rad/s are beyond the range of `walk_env`
 
     def recorded(commands: Tensor) -> bool:
         return bool(((commands.unsqueeze(-2) - known).abs() < 1e-3).all(-1).any(-1).all())
