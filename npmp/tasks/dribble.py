@@ -315,14 +315,14 @@ class Dribble(Task):
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Medians over robots and steps of the distance from ball to target, of all steps and of the last second before
-        each jump; the ball's mean speed; how often it was lost."""
+        each jump (in a trial without any, of its last step); the ball's mean speed; how often it was lost."""
         figures, seen = super().figures(trial), trial.seen
         late = trial.error[seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt]
         minutes = trial.fell.numel() * trial.dt / 60.0
         return {
             **figures,
             "ball_target_median_m": trial.error.median().item(),
-            "ball_target_before_jump_median_m": late.median().item() if len(late) else math.nan,
+            "ball_target_before_jump_median_m": (late if len(late) else trial.error[-1]).median().item(),
             "ball_speed_mps": seen["ball_speed"].mean().item(),
             "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
         }
