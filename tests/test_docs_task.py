@@ -25,4 +25,4 @@ def test_the_task_of_the_docs_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "heading_error_rad" in space["metrics"] and space["trainer"].iteration_count == 2
     task = next(block for block in blocks if "class Heading" in block)
     body = [line for line in task[task.index("class Heading") :].splitlines() if line.strip()]
-    assert len(body) <= 32
+    assert len(body) <= 34  # some thirty: learned through a model and by V-MPO

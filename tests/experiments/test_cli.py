@@ -108,14 +108,16 @@ def test_every_choice_says_what_it_is(path: Path) -> None:
 
 
 def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    imitation, walk = ("imitation", ["mo_vmpo", "ppo", "world_model"]), ("walk", ["vmpo", "world_model"])
+    imitation = (["imitation"], ["mo_vmpo", "ppo", "world_model"])
+    walk = (["dribble", "walk"], ["vmpo", "world_model"])
     offered = {"imitate": (*imitation, *walk), "reuse": (*walk, *imitation)}
-    for name, (task, algos, other_task, other_algos) in offered.items():
+    for name, (tasks, algos, other_tasks, other_algos) in offered.items():
         assert cli.main([name, "--help"]) == 0
         shown = capsys.readouterr().out
-        assert help_text.choices("task", name) == [task] and help_text.choices("algo", name) == algos
-        assert set(help_text.choices("task")) == {task, other_task, "path"}  # which walking policies are judged at
-        assert not any(f" {other} (" in shown for other in {other_task, *other_algos} - set(algos))
+        assert help_text.choices("task", name) == tasks and help_text.choices("algo", name) == algos
+        every = {*tasks, *other_tasks, "path"}  # which walking policies are judged at
+        assert set(help_text.choices("task")) == every
+        assert not any(f" {other} (" in shown for other in {*other_tasks, *other_algos} - set(algos))
         assert "for:" not in shown.split("choices:")[1]
         assert f"out=runs/{name}/DATE_TIME" in shown
         assert " ".join(shown.split()).count("[P*] that paper at second hand") == 1
