@@ -100,11 +100,7 @@ def interpolate(
       InputError: for clips that there are not, that the module loses within half a second, that have no strides where
         they are asked for, or no frames of equal phase before the module loses one of them.
     """
-    for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
-        if given not in known:
-            raise InputError(f"no {kind} '{given}'; there are: {', '.join(known)}")
-    if weights < 2:
-        raise InputError(f"weights={weights}: at least 2 are needed, for the two clips")
+    _check(weights, align, mix)
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)
     skill.check_robot(robot)
@@ -120,11 +116,11 @@ def interpolate(
         mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)
     ]
     if not all(len(z) for z in commands):
-        raise InputError(
-            f"'{first}' and '{second}' have no frames of equal phase in what the module tracks of them, "
-            f"{len(z_a) / robot.control_rate_hz:.2f} and {len(z_b) / robot.control_rate_hz:.2f} s; "
-            "take other clips, or align=frames"
+        tracked = " and ".join(
+            f"{len(z) / robot.control_rate_hz:.2f} s of '{name}'"
+            for z, name in zip((z_a, z_b), (first, second), strict=True)
         )
+        raise InputError(f"no frames of equal phase in what is tracked, {tracked}: take other clips, or align=frames")
     env = TaskEnv(
         Imitation(robot, motions=pair),
         weights * copies,
@@ -134,6 +130,15 @@ def interpolate(
     )
     result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
     return result._replace(weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt))
+
+
+def _check(weights: int, align: str, mix: str) -> None:
+    """Raises InputError for choices that there are not."""
+    for kind, given, known in (("alignment", align, ALIGNMENTS), ("mix", mix, MIXES)):
+        if given not in known:
+            raise InputError(f"no {kind} '{given}'; there are: {', '.join(known)}")
+    if weights < 2:
+        raise InputError(f"weights={weights}: at least 2 are needed, for the two clips")
 
 
 def _latents(
