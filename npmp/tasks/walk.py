@@ -72,7 +72,7 @@ class WalkConfig:
     stride_weight: float = 2.0
     stride_s: float = 0.24
     # and for what may not touch the ground and is nearer to it than the margin [m], by how much [1/m]
-    clearance_weight: float = 20.0
+    clearance_weight: float = 0.0
     clearance_margin_m: float = 0.02
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -30,7 +32,7 @@ NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1
 @pytest.fixture
 def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
     config = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05), sensors=NOISY)
-    env = walk_env(robot, N, robots=config, config=walking)
+    env = walk_env(robot, N, robots=config, config=replace(walking, clearance_weight=20.0))
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
     return env
