@@ -41,7 +41,7 @@ from rich.table import Table
 
 from experiments.failures import USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
-from experiments.implied import implied
+from experiments.inferred import inferred
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
@@ -240,7 +240,7 @@ def hydra_arguments(
                 value = "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
             arguments.append(f"{key}{equals}{value}")
     if verb_name is not None:
-        arguments.extend(implied(verb_name, arguments))
+        arguments.extend(inferred(verb_name, arguments))
     arguments.extend(QUIET)
     if multirun:
         # A job's folder is named by what differs between jobs, not by what all of them share.

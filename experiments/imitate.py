@@ -17,7 +17,7 @@ from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
 from npmp.nets import NetConfig
 from npmp.tasks import ImitationConfig
-from npmp.training import boards
+from npmp.training import loggers
 from npmp.training.imitation import ALGORITHMS, ImitationSettings, train_module
 from retarget.tempo import with_tempos
 
@@ -45,7 +45,7 @@ def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> I
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
-        logger=boards.check(config.get("logger", "tensorboard")),  # runs to resume may be older than a key
+        logger=loggers.check(config.get("logger", "tensorboard")),  # runs to resume may be older than a key
         **place,
     )
 

@@ -15,7 +15,7 @@ from npmp import modules, robots, tasks
 from npmp.envs import load_motions
 from npmp.nets.high_level import HighLevelConfig
 from npmp.skill import SkillModule
-from npmp.training import boards
+from npmp.training import loggers
 from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, train_policy
 
 
@@ -34,7 +34,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}")
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
     above_zero(config, "evaluation.seconds")
-    logger = boards.check(config.get("logger", "tensorboard"))
+    logger = loggers.check(config.get("logger", "tensorboard"))
     robot = robots.load(config.robot.name)
     module = modules.find(str(config.module))
     skill = SkillModule.load(module)

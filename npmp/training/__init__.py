@@ -3,5 +3,5 @@
     npmp.training.imitation.train_module(motions, robot, out)     motions -> a skill module
     npmp.training.reuse.train_policy(module, make_task, out)      a skill module -> a high-level policy
 
-`run` is the loop around any algorithm: logs (`log`, `boards`), checkpoints, what stops it (`guard`, `signals`).
+`run` is the loop around any algorithm: logs (`log`, `loggers`), checkpoints, what stops it (`guard`, `signals`).
 """

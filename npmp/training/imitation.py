@@ -22,7 +22,7 @@ from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
-from npmp.training import boards, run
+from npmp.training import loggers, run
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
@@ -57,7 +57,7 @@ class ImitationSettings:
     evaluate_every: int = 50  # iterations
     evaluation_starts: int = 64  # random start frames, the same at every evaluation
     checkpoint_every: int = 50  # iterations
-    logger: str = "tensorboard"  # a name of `boards.LOGGERS`
+    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
     sim: str = "batch"  # as environments take it
     device: str = "cpu"  # of everything but the physics of sim="batch"
     num_threads: int = 0  # of the physics; 0: all cores
@@ -69,7 +69,7 @@ class ImitationSettings:
         object.__setattr__(self, "robots", self.robots.like(self.task))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
             raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
-        boards.check(self.logger)
+        loggers.check(self.logger)
 
     @property
     def place(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mocap_data.files import atomic_path
-from npmp.training.boards import Board
+from npmp.training.loggers import Logger
 
 
 class Progress(Protocol):
@@ -39,7 +39,7 @@ class RunLog:
         judged: Sequence[str] = (),
         resume_after: int | None = None,
         resume_from: Path | None = None,
-        board: Board | None = None,
+        board: Logger | None = None,
         progress: Progress | None = None,
     ):
         """Args:

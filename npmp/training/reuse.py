@@ -29,7 +29,7 @@ from npmp.reuse import (
 )
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
-from npmp.training import boards, run
+from npmp.training import loggers, run
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
@@ -54,7 +54,7 @@ class ReuseSettings:
     evaluation_robots: int = 64  # the same commands and first starts at every evaluation
     evaluation_seconds: float = 10.0  # of each evaluation
     checkpoint_every: int = 100  # iterations
-    logger: str = "tensorboard"  # a name of `boards.LOGGERS`
+    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
     sim: str = "batch"  # as environments take it
     device: str = "cpu"  # of everything but the physics of sim="batch"
     num_threads: int = 0  # of the physics; 0: all cores
@@ -64,7 +64,7 @@ class ReuseSettings:
             object.__setattr__(self, "num_envs", REUSE_ENVS[self.algorithm])
         ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_robots", "checkpoint_every")
         ranges.above_zero(self, "evaluation_seconds")
-        boards.check(self.logger)
+        loggers.check(self.logger)
 
     @property
     def algorithm(self) -> str:

@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import checkpoint
 from npmp.rl import NonFiniteGradient
-from npmp.training import boards
+from npmp.training import loggers
 from npmp.training.guard import Guard
 from npmp.training.log import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
@@ -45,7 +45,7 @@ class Plan:
     finite: tuple[str, ...]  # metrics that must be finite
     rates: str  # keys of the learning rates, for the hint when they are not
     belongs_to: str = ""  # what the run rests on; a run to resume must rest on the same
-    logger: str = "tensorboard"  # a name of `boards.LOGGERS`
+    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
 
 
 def _nothing() -> None:
@@ -57,7 +57,7 @@ class Caller:
     """The program that a run is made from, as far as the run has to know it."""
 
     command: str = ""  # that would continue the run, less resume=FOLDER; for messages
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the whole run, for boards and diverged.json
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the whole run, for loggers and diverged.json
     begin: Callable[[], None] = _nothing  # called once the inputs are known to be sound, before anything is written
     progress: Progress | None = None  # shown every iteration
 
@@ -199,7 +199,7 @@ def _opened(plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, go
         judged=plan.judged,
         resume_after=plan.trainer.iteration_count if goes_on else None,
         resume_from=resume,
-        board=boards.open_board(plan.logger, folder, settings=caller.settings, done=done),
+        board=loggers.open_logger(plan.logger, folder, settings=caller.settings, done=done),
         progress=caller.progress,
     )
 

@@ -22,7 +22,7 @@ from npmp.skill import SkillModule
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import TrackingWeights, tracking_loss
 from npmp.world_model.model import WorldModel
-from npmp.world_model.posture import MotionLikeness, PostureRange
+from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Start
 
 
@@ -113,7 +113,7 @@ class Imagination:
         discount: float,
         weights: TrackingWeights,
         postures: PostureRange | None = None,
-        likeness: MotionLikeness | None = None,
+        wasserstein: SlicedWasserstein | None = None,
         *,
         compile: bool = False,
     ):
@@ -124,12 +124,12 @@ class Imagination:
           discount: weight of step k is discount**k.
           postures: where given, robots whose reference has no frame left act from the prior instead of the encoder, as
             they do in collection, and are asked to stay within these.
-          likeness: the same, and they are asked to move, all together, as the recordings do.
+          wasserstein: the same, and they are asked to move, all together, as the recordings do.
           compile: compile the step at its first use, which takes a minute or so and pays in long runs.
         """
         self.skill, self.model, self.sensing, self.features = skill, model, sensing, features
         self.reference_at, self.discount, self.weights = reference_at, discount, weights
-        self.postures, self.likeness = postures, likeness
+        self.postures, self.wasserstein = postures, wasserstein
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, given: Given) -> tuple[Carry, Tensor, Tensor]:
@@ -138,7 +138,7 @@ class Imagination:
         state = RobotState.unpack(carry.state)
         context = torch.cat((self.features.relative(state, given.vectors, given.joints), true_state(state, home)), -1)
         mu, sigma = skill.encode(context, carry.z)
-        if self.postures is not None or self.likeness is not None:
+        if self.postures is not None or self.wasserstein is not None:
             mu = mu.masked_fill(fixed.free, 0.0)
             sigma = sigma.masked_fill(fixed.free, prior.prior_std(skill.alpha))
         z = prior.sample_posterior(carry.z, mu, sigma, skill.alpha, given.latent)
@@ -210,6 +210,6 @@ class Imagination:
         if self.postures is not None:
             away = self.postures(after, self.weights.position, self.weights.rotation, self.weights.joints)
             posture = (away * free * discount).sum() / (discount.sum() * free.sum().clamp(min=1))
-        if self.likeness is not None and free.any():
-            wasserstein = self.likeness(RobotState(*(f[:, free] for f in after)), generator)
+        if self.wasserstein is not None and free.any():
+            wasserstein = self.wasserstein(RobotState(*(f[:, free] for f in after)), generator)
         return Imagined(tracking, kl, spread, posture, wasserstein)

@@ -15,7 +15,7 @@ class PostureRange(nn.Module):
     """The range of root heights, tilts and joint angles that a reference's frames take, but for their rarest.
 
     A robot that acts from the prior has nothing to track; it can be asked to remain where the recordings are. Standing
-    still is enough for that: see `MotionLikeness`.
+    still is enough for that: see `SlicedWasserstein`.
     """
 
     low: Tensor
@@ -49,7 +49,7 @@ def _posture(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
     return torch.cat((root_pos[..., 2:], root_rot[..., 2, :], joint_pos), -1)
 
 
-class MotionLikeness(nn.Module):
+class SlicedWasserstein(nn.Module):
     """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between their states and
     recorded ones.
 

@@ -27,7 +27,7 @@ from npmp.world_model.fitting import ModelFit, ModelFitConfig
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
-from npmp.world_model.posture import MotionLikeness, PostureRange
+from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Replay, Start
 
 OPTIMIZERS = ("adam", "muon")
@@ -52,10 +52,12 @@ class WorldModelConfig(ModelFitConfig):
     beta_ramp: float = 0.4  # share of the run over which beta rises
     prior_share: float = 0.15  # of the collection: stretches of latents drawn from the prior, untracked, then rejoined
     prior_steps: int = 25  # mean length of such a stretch
-    stay_up: float = (
+    prior_posture: float = (
         0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
     )
-    likeness: float = 0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
+    prior_wasserstein: float = (
+        0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
+    )
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = (
         0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `averaging`
@@ -81,7 +83,9 @@ class WorldModelConfig(ModelFitConfig):
         )
         ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
         ranges.above_zero(self, "policy_lr", "beta_ramp")
-        ranges.not_negative(self, "action_noise", "beta", "rejoin_rate", "stay_up", "likeness", "burn_in")
+        ranges.not_negative(
+            self, "action_noise", "beta", "rejoin_rate", "prior_posture", "prior_wasserstein", "burn_in"
+        )
         ranges.share(self, "discount", "ema")
         if self.replay_steps <= self.window + 1:
             raise ValueError(
@@ -125,8 +129,8 @@ class WorldModelTrainer(Resumable):
         sensing = env.robots.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
         self.imagination = Imagination(
             self.skill, self.frozen, sensing, self.features, self.reference.at, config.discount, config.weights,
-            PostureRange(self.reference.frames) if config.stay_up else None,
-            MotionLikeness(self.reference) if config.likeness else None,
+            PostureRange(self.reference.frames) if config.prior_posture else None,
+            SlicedWasserstein(self.reference) if config.prior_wasserstein else None,
             compile=config.compile,
         )  # fmt: skip
         self.policy_optimizers = policy_optimizers(self.skill, config)
@@ -247,7 +251,12 @@ class WorldModelTrainer(Resumable):
         if self.config.model_physics:
             start = start._replace(physics=self.env.robots.without_push(start.physics))
         imagined = self.imagination(start, horizon, self.generator)
-        loss = imagined.tracking + beta * imagined.kl + c.stay_up * imagined.posture + c.likeness * imagined.wasserstein
+        loss = (
+            imagined.tracking
+            + beta * imagined.kl
+            + c.prior_posture * imagined.posture
+            + c.prior_wasserstein * imagined.wasserstein
+        )
         self.skill.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
@@ -269,7 +278,9 @@ class WorldModelTrainer(Resumable):
     def _starts(self) -> Start:
         """Moments to imagine from, with the memory of the decoder as it is now where that is wanted."""
         c = self.config
-        tracking = not (c.stay_up or c.likeness)  # what acted from the prior is then nothing to learn from
+        tracking = not (
+            c.prior_posture or c.prior_wasserstein
+        )  # what acted from the prior is then nothing to learn from
         if not c.burn_in:
             return self.replay.starts(c.policy_batch, self.generator, tracking=tracking)
         stretch, first = self.replay.stretches(c.policy_batch, c.burn_in, self.generator, tracking=tracking)

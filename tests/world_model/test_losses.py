@@ -22,7 +22,7 @@ from npmp.robots import Robot
 from npmp.tasks.rewards import tracking_error
 from npmp.world_model.imagination import Imagination, Imagined
 from npmp.world_model.losses import TrackingWeights, tracking_loss
-from npmp.world_model.posture import MotionLikeness, PostureRange
+from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Start
 from tests.environments import imitation_env
 
@@ -266,7 +266,7 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
 def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions: MotionSet) -> None:
     """Three robots at rest, of which the first tracks: `wasserstein` is of the other two, in all steps."""
     reference = Reference(robot, motions)
-    likeness = MotionLikeness(reference)
+    wasserstein = SlicedWasserstein(reference)
     states = reference.state(torch.tensor([5, 20, 60]))
     start = moments(states, torch.tensor([5, 7, 9]), torch.tensor([50, 7, 9]), torch.ones(3, 4))
     skill: Any = SimpleNamespace(
@@ -276,11 +276,11 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions
     )
     rollout = Imagination(
         skill, Sleeper(), ideal(), ReferenceFeatures(robot, reference), lambda frame: frames_like(states), 0.5,  # type: ignore[arg-type]
-        TrackingWeights(), likeness=likeness,
+        TrackingWeights(), wasserstein=wasserstein,
     )  # fmt: skip
     seen: list[RobotState] = []
-    found = MotionLikeness.forward
-    likeness.forward = lambda state, generator: seen.append(state) or found(likeness, state, generator)  # type: ignore[method-assign, func-returns-value]
+    found = SlicedWasserstein.forward
+    wasserstein.forward = lambda state, generator: seen.append(state) or found(wasserstein, state, generator)  # type: ignore[method-assign, func-returns-value]
     result = rollout(start, 2, torch.Generator().manual_seed(3))
     assert torch.equal(seen[0].joint_pos, states.joint_pos[[1, 2]].expand(2, 2, 12))
     assert result.wasserstein > 0.0

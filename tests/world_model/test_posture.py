@@ -13,7 +13,7 @@ from npmp import geometry
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
-from npmp.world_model.posture import MotionLikeness, PostureRange
+from npmp.world_model.posture import PostureRange, SlicedWasserstein
 
 WEIGHTS = {"position": 4.0, "rotation": 1.0, "joints": 0.5}
 
@@ -69,9 +69,9 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction
     the distance is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
     reference = Reference(robot, motions)
-    likeness = MotionLikeness(reference, directions=20_000)
-    likeness.states[:] = 0.0  # every frame is the mean one
-    mean = likeness.scale.mean
+    wasserstein = SlicedWasserstein(reference, directions=20_000)
+    wasserstein.states[:] = 0.0  # every frame is the mean one
+    mean = wasserstein.scale.mean
     width = len(mean)
     assert width == 10 + 2 * 12
     one = reference.state(torch.zeros(2, 5, dtype=torch.long))._replace(
@@ -79,23 +79,23 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
         root_vel=mean[16:19].expand(2, 5, 3), root_ang=mean[19:22].expand(2, 5, 3),
         joint_vel=mean[22:].expand(2, 5, 12),
     )  # fmt: skip
-    assert likeness(one, torch.Generator().manual_seed(0)) < 1e-5
-    shifted = one._replace(root_vel=one.root_vel + 3.0 * likeness.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
+    assert wasserstein(one, torch.Generator().manual_seed(0)) < 1e-5
+    shifted = one._replace(root_vel=one.root_vel + 3.0 * wasserstein.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
     expected = 3.0 * math.gamma(width / 2) / (math.pi**0.5 * math.gamma((width + 1) / 2))
     torch.testing.assert_close(
-        likeness(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0
+        wasserstein(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0
     )
 
 
 def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet) -> None:
     reference = Reference(robot, motions)
-    likeness = MotionLikeness(reference)
+    wasserstein = SlicedWasserstein(reference)
     state = reference.state(torch.arange(0, reference.num_frames, 5).unsqueeze(0))
     yaw = geometry.yaw_matrix(torch.tensor(1.2))
     elsewhere = state._replace(
         root_pos=state.root_pos @ yaw.T + torch.tensor([5.0, -2.0, 0.0]), root_rot=yaw @ state.root_rot
     )
-    here, there = (likeness(s, torch.Generator().manual_seed(0)) for s in (state, elsewhere))
+    here, there = (wasserstein(s, torch.Generator().manual_seed(0)) for s in (state, elsewhere))
     torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
 
 
@@ -103,11 +103,11 @@ def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: Mot
     """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means
     nothing."""
     reference = Reference(robot, motions)
-    likeness = MotionLikeness(reference)
+    wasserstein = SlicedWasserstein(reference)
     state = reference.state(torch.randint(reference.num_frames, (1, 400), generator=torch.Generator().manual_seed(1)))
 
     def distance(s: RobotState) -> float:
-        return likeness(s, torch.Generator().manual_seed(0)).item()
+        return wasserstein(s, torch.Generator().manual_seed(0)).item()
 
     recorded = distance(state)
     standing = state._replace(**{
@@ -125,12 +125,14 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
     reference = Reference(robot, motions)
     reference.weight[:] = 0.0
     reference.weight[1] = 2.0
-    likeness = MotionLikeness(reference)
+    wasserstein = SlicedWasserstein(reference)
     rows = slice(int(reference.start[1]), int(reference.start[1] + reference.length[1]))
-    likeness.states[:] = 100.0
-    likeness.states[rows] = torch.arange(float(reference.length[1])).unsqueeze(-1)  # a frame's number in all channels
-    likeness.scale.mean.zero_()
-    likeness.scale.std.fill_(1.0)
+    wasserstein.states[:] = 100.0
+    wasserstein.states[rows] = torch.arange(float(reference.length[1])).unsqueeze(
+        -1
+    )  # a frame's number in all channels
+    wasserstein.scale.mean.zero_()
+    wasserstein.scale.std.fill_(1.0)
     seen: list[Tensor] = []
 
     def distance(first: Tensor) -> float:
@@ -143,7 +145,7 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
             number.unsqueeze(-1).expand(9, -1, 3, 3),
         )
         state = RobotState(three, frame, twelve, three, three, twelve, three, twelve, three, three, twelve)
-        return likeness(state, torch.Generator().manual_seed(0)).item()
+        return wasserstein(state, torch.Generator().manual_seed(0)).item()
 
     drawn = torch.rand(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert distance((drawn * reference.length[1]).floor().float()) < 1e-4
@@ -154,7 +156,7 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
 def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motions: MotionSet) -> None:
     """A crowd at rest in one posture, moved down the gradient: its spread and its speeds become the recordings'."""
     reference = Reference(robot, motions)
-    likeness = MotionLikeness(reference)
+    wasserstein = SlicedWasserstein(reference)
     recorded = reference.state(torch.arange(reference.num_frames))
     generator = torch.Generator().manual_seed(0)
     crowd = reference.state(torch.zeros(1, 128, dtype=torch.long))
@@ -168,7 +170,7 @@ def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motio
     optimizer = torch.optim.Adam([{"params": [free[name]], "lr": rate} for name, rate in rates.items()])
     for _ in range(150):
         optimizer.zero_grad()
-        likeness(crowd._replace(**free), generator).backward()
+        wasserstein(crowd._replace(**free), generator).backward()
         optimizer.step()
     mean, std = recorded.root_vel[:, 0].mean(), recorded.root_vel[:, 0].std()
     assert abs(float(free["root_vel"].detach()[..., 0].mean() - mean)) < 0.3 * float(std)

@@ -70,7 +70,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
 
 
 @pytest.mark.parametrize(
-    "change", [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"stay_up": 1.0, "likeness": 1.0}]
+    "change",
+    [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"prior_posture": 1.0, "prior_wasserstein": 1.0}],
 )
 def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionSet, change: dict[str, Any]) -> None:
     config = dataclasses.replace(TINY, **change)

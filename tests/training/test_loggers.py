@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.training import boards
+from npmp.training import loggers
 
 
 def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no logger 'paper'; there are: tensorboard, wandb, none"):
-        boards.check("paper")
+        loggers.check("paper")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert boards.check("tensorboard") == "tensorboard"
+    assert loggers.check("tensorboard") == "tensorboard"
     with pytest.raises(InputError, match=r"logger=wandb needs the package wandb: .* pip install wandb"):
-        boards.check("wandb")
+        loggers.check("wandb")
 
 
 def test_none_is_no_board(tmp_path: Path) -> None:
-    assert boards.open_board("none", tmp_path, settings={}, done=None) is None and not list(tmp_path.iterdir())
+    assert loggers.open_logger("none", tmp_path, settings={}, done=None) is None and not list(tmp_path.iterdir())
 
 
 def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for done, steps in ((None, (10, 20, 30)), (20, (30, 40))):
-        board = boards.open_board("tensorboard", tmp_path, settings={}, done=done)
+        board = loggers.open_logger("tensorboard", tmp_path, settings={}, done=done)
         assert board is not None
         for step in steps:
             board.write({"loss": step + (done or 0) / 100, "none": math.nan}, step)
@@ -45,7 +45,7 @@ def test_wandb_works_offline_and_goes_on_with_the_same_id(tmp_path: Path, monkey
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     for done, step in ((None, 10), (10, 20)):
-        board = boards.open_board("wandb", tmp_path, settings={"seed": 0}, done=done)
+        board = loggers.open_logger("wandb", tmp_path, settings={"seed": 0}, done=done)
         assert board is not None
         board.write({"loss": 1.0, "none": math.nan}, step)
         board.flush()

@@ -17,7 +17,7 @@ from mocap_data.files import atomic_path
 LOGGERS = ("tensorboard", "wandb", "none")
 
 
-class Board(Protocol):
+class Logger(Protocol):
     """Takes a run's metrics, by environment steps."""
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
@@ -43,11 +43,11 @@ def check(logger: str) -> str:
     return logger
 
 
-def open_board(logger: str, folder: Path, *, settings: Mapping[str, Any], done: int | None) -> Board | None:
+def open_logger(logger: str, folder: Path, *, settings: Mapping[str, Any], done: int | None) -> Logger | None:
     """The board of the run in `folder`; None for logger=none.
 
     Args:
-      settings: the run's configuration, for boards that show it.
+      settings: the run's configuration, for loggers that show it.
       done: environment steps at the checkpoint that the run goes on from; None for a new run.
 
     Raises:
@@ -69,17 +69,17 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)  # type: ignore[no-untyped-call]
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """As `Board.write`."""
+        """As `Logger.write`."""
         for key, value in metrics.items():
             if math.isfinite(value):
                 self._writer.add_scalar(key, value, env_steps)
 
     def flush(self) -> None:
-        """As `Board.flush`."""
+        """As `Logger.flush`."""
         self._writer.flush()
 
     def close(self) -> None:
-        """As `Board.close`."""
+        """As `Logger.close`."""
         self._writer.close()
 
 
@@ -109,14 +109,14 @@ class WandB:
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """As `Board.write`."""
+        """As `Logger.write`."""
         self._run.log({key: value for key, value in metrics.items() if math.isfinite(value)}, step=env_steps)
 
     def flush(self) -> None:
         """Nothing: another process writes, and lives on for a moment when this one is killed."""
 
     def close(self) -> None:
-        """As `Board.close`."""
+        """As `Logger.close`."""
         self._run.finish()
 
 

@@ -28,7 +28,7 @@ IN_REUSE = (
 )
 
 
-def implied(verb_name: str, arguments: Sequence[str]) -> list[str]:
+def inferred(verb_name: str, arguments: Sequence[str]) -> list[str]:
     """Arguments that follow from others: the robot, and the randomization of reuse where a policy is judged.
 
     Raises: InputError as `robot_override`.
@@ -38,7 +38,7 @@ def implied(verb_name: str, arguments: Sequence[str]) -> list[str]:
     return [*([robot] if robot is not None else []), *(IN_REUSE if judges else ())]
 
 
-def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
+def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
     """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot
     themselves, where the verb takes none, and where there is nothing to read (the verb says what is wrong with its
     inputs).
@@ -78,12 +78,12 @@ def implied_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
 
 
 def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
-    """`implied_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's own.
+    """`inferred_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's own.
 
     Raises:
       InputError: for a robot that is not at hand.
     """
-    name = implied_robot(verb_name, arguments)
+    name = inferred_robot(verb_name, arguments)
     if name is None:
         return None
     if name in choices("robot"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.common import hydra_arguments
-from experiments.implied import implied_robot, robot_override
+from experiments.inferred import inferred_robot, robot_override
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 
@@ -36,7 +36,7 @@ def test_module_then_data(places: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("more", ["robot=anymal_b", "robot.name=anymal_b", "resume=runs/a"])
 def test_who_names_a_robot_is_not_corrected(places: dict[str, str], more: str) -> None:
-    assert implied_robot("evaluate", [f"module={places['module']}", more]) is None
+    assert inferred_robot("evaluate", [f"module={places['module']}", more]) is None
 
 
 def test_what_cannot_be_read_is_left_to_the_verb(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_what_cannot_be_read_is_left_to_the_verb(tmp_path: Path) -> None:
         "seed=1",
         "a=[",
     ):
-        assert implied_robot("evaluate", [argument]) is None
-    assert implied_robot("inspect", ["module=anymal_b_dog"]) is None  # a verb without a robot
+        assert inferred_robot("evaluate", [argument]) is None
+    assert inferred_robot("inspect", ["module=anymal_b_dog"]) is None  # a verb without a robot
 
 
 @pytest.mark.parametrize("sweep", ["glob(*)", "interval(0, 1)"])
 def test_sweeps_that_cannot_be_listed_are_left_to_hydra(sweep: str) -> None:
-    assert implied_robot("evaluate", [f"data={sweep}"]) is None
+    assert inferred_robot("evaluate", [f"data={sweep}"]) is None
 
 
 def test_a_robot_that_is_not_at_hand_is_named(places: dict[str, str]) -> None:
