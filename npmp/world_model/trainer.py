@@ -55,9 +55,7 @@ class WorldModelConfig(ModelFitConfig):
     prior_posture: float = (
         0.0  # weight of the distance from the recordings' postures of robots that imagine such a stretch; 0: none
     )
-    prior_wasserstein: float = (
-        0.0  # weight of the distance of these robots' states, as a crowd, from the recordings'; 0: none
-    )
+    prior_wasserstein: float = 0.0  # of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
     ema: float = (
         0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `averaging`
