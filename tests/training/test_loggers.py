@@ -52,5 +52,5 @@ def test_wandb_works_offline_and_goes_on_with_the_same_id(tmp_path: Path, monkey
         board.close()
     name = json.loads((tmp_path / "wandb.json").read_text())["id"]
     kept = sorted((tmp_path / "wandb").glob("offline-run-*"))
-    assert kept and all(folder.name.endswith(name) for folder in kept)
+    assert kept and all(name in folder.name for folder in kept)
     assert all(list(folder.glob(f"run-{name}.wandb")) for folder in kept)
