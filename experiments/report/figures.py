@@ -261,10 +261,9 @@ def line_chart(
         data.append((line, *thin(x, y)))
     with _sheet(width, height) as sheet:
         (x0, x1), (y0, y1) = _ranges(data, x_range, y_range, log)
-        _axes(sheet, (x0, x1), (y0, y1), log)
         if square:
-            sheet.axes.set_aspect("equal", adjustable="datalim")
-            sheet.axes.apply_aspect()
+            (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), sheet.box[2] / sheet.box[3])
+        _axes(sheet, (x0, x1), (y0, y1), log)
         _marks(sheet, bands, lost_after, threshold)
         for line, x, y in data:
             _curve(sheet, line, x, y)
@@ -275,6 +274,14 @@ def line_chart(
         svg = sheet.svg(title, **_scale(sheet, clip, unit, x_label))
     legend = [(line.name, line.css) for line in lines] if len(lines) > 1 else []
     return Chart(title, unit, svg, legend)
+
+
+def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
+    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width /
+    height."""
+    span = max(x[1] - x[0], ratio * (y[1] - y[0]))
+    (a, b), (c, d) = x, y
+    return ((a + b - span) / 2, (a + b + span) / 2), ((c + d - span / ratio) / 2, (c + d + span / ratio) / 2)
 
 
 def _marks(sheet: Sheet, bands: Sequence[Range], lost_after: float | None, threshold: float | None) -> None:

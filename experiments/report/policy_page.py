@@ -123,7 +123,9 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     """The path from above, and how far from it robots are."""
     if "place" not in trial.seen or not hasattr(task, "course"):
         return []
-    path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy()
+    path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy().copy()
+    jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start
+    place[1:][jumps] = np.nan
     time, error = (np.arange(len(trial.fell)) + 1) * trial.dt, trial.error.numpy()
     lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
     errors = [Line("mean of all", time, error.mean(-1), "other"), Line("robot 0", time, error[:, 0])]
