@@ -70,9 +70,7 @@ class TaskEnv(Generic[T]):
         )  # control steps since the episode's start
         self._episode_steps = None if task.episode_s is None else max(1, round(task.episode_s / self.dt))
         task.bind(self)
-        self.reset()
-        if self._episode_steps is not None:
-            self.age = torch.randint(self._episode_steps, (num_envs,), generator=self.generator, device=self.device)
+        self.restart()
 
     @property
     def sim(self) -> Simulator:
@@ -141,6 +139,17 @@ class TaskEnv(Generic[T]):
         self.robots.place(ids, start, self.generator)
         self.task.begin(ids, self.generator)
         self.age = self.age.index_fill(0, ids, 0)
+        return self.state
+
+    def restart(self) -> RobotState:
+        """Start all robots anew, as if their episodes had begun at different times: else all would be over at once.
+
+        Returns: the state of all robots.
+        """
+        self.reset()
+        if self._episode_steps is not None:
+            n = (self.num_envs,)
+            self.age = torch.randint(self._episode_steps, n, generator=self.generator, device=self.device)
         return self.state
 
     @serial_if_small()

@@ -193,7 +193,7 @@ class ModelTrainer(Resumable):
     def warm_up(self) -> dict[str, float]:
         """Clone, then fill the replay and fit the model to it. Returns figures of both."""
         figures = self._clone()
-        self.env.reset()
+        self.env.restart()
         self._collect(self.config.warmup_steps)
         self.fit.take_scales(self.replay, self.generator)
         updates = -(-self.config.warmup_updates // self.config.model_updates)

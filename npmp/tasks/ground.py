@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from npmp import geometry
-from npmp.envs.kinematics import Kinematics
+from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
@@ -44,10 +44,7 @@ class Ground:
         """As `Task.bind`."""
         n, device = env.num_envs, env.device
         self.env, self.terrain = env, self.terrain.to(device)
-        self._kinematics = Kinematics(self.robot.model()).to(device)
-        names = self.robot.body_names
-        self._feet = torch.tensor([names.index(body) for body in self.robot.foot_bodies], device=device)
-        self._points = torch.tensor(self.robot.foot_points, dtype=torch.float32, device=device)  # (feet, points, 3)
+        self._feet = Feet(self.robot).to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE)).to(device)
@@ -93,11 +90,7 @@ class Ground:
 
     def _missing(self, state: RobotState) -> Tensor:
         """By how much robots have to be lifted until their lowest foot is on the ground, (k,) [m]."""
-        poses = self._kinematics(state.root_pos, state.root_rot, state.joint_pos)
-        turn = poses.rotation[:, self._feet].unsqueeze(2).expand(-1, -1, self._points.shape[1], 3, 3)
-        points = geometry.to_world(turn, self._points.expand(turn.shape[:-1]))
-        centers = poses.position[:, self._feet].unsqueeze(2) + points
-        radius = self.robot.foot_radius
+        centers, radius = self._feet(state), self._feet.radius
         # a sphere on a slope touches beside its lowest point: five points of its underside
         beside = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], device=centers.device)
         beside = math.sqrt(0.5) * radius * beside

@@ -20,7 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.clearance import Clearance
+from npmp.envs.feet import Feet, dragging
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -71,9 +71,9 @@ class WalkConfig:
     step_weight: float = 0.5
     stride_weight: float = 2.0
     stride_s: float = 0.24
-    # and for what may not touch the ground and is nearer to it than the margin [m], by how much [1/m]
-    clearance_weight: float = 0.0
-    clearance_margin_m: float = 0.02
+    # and for feet that are dragged along the ground: those that move and are lower than the swing height [m], by speed
+    drag_weight: float = 1.0
+    swing_height_m: float = 0.04
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -95,10 +95,8 @@ class WalkConfig:
             raise ValueError(f"commands must be one of {', '.join(COMMANDS)}; got {self.commands!r}")
         if len(self.command_jitter) != 3:
             raise ValueError(f"command_jitter must be three numbers, got {self.command_jitter}")
-        ranges.above_zero(self, "stride_s")
-        ranges.not_negative(
-            self, "step_weight", "stride_weight", "clearance_weight", "clearance_margin_m", "command_jitter"
-        )
+        ranges.above_zero(self, "stride_s", "swing_height_m")
+        ranges.not_negative(self, "step_weight", "stride_weight", "drag_weight", "command_jitter")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -360,12 +358,11 @@ class Walk(DifferentiableTask):
         carriers = {spec.body(foot).parent.name for foot in self.robot.foot_bodies}
         spared = {f"contact_{body}" for body in carriers} if self.config.may_touch == "legs" else set()
         self._contacts = [name for name in add_contact_sensors(spec, self.robot) if name not in spared]
-        self._clearance = Clearance(self.robot, [name.removeprefix("contact_") for name in self._contacts])
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
-        self._clearance = self._clearance.to(env.device)
+        self._feet = Feet(self.robot).to(env.device)
         self.starts = self.starts.to(env.device)
         if self.recorded is not None:
             self.recorded = self.recorded.to(env.device)
@@ -553,15 +550,16 @@ class Walk(DifferentiableTask):
         return heading_velocity(state)
 
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities, and of each step what is too near to
-        the ground."""
-        c = self.config
+        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities, and the `dragging` of feet."""
+        c, dt = self.config, self.env.dt
         off = heading_velocity(states) - goal
-        course = course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
-        if c.clearance_weight == 0.0:
+        course = course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
+        if c.drag_weight == 0.0 or len(off) == 1:
             return course
-        lacking = torch.relu(c.clearance_margin_m - self._clearance(states).amin(-1))
-        return course + c.clearance_weight * lacking.mean(0)
+        place = self._feet(states)
+        height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
+        dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
+        return course + c.drag_weight * dragged.mean((0, 2, 3))
 
 
 WalkEnv = TaskEnv[Walk]

@@ -1,0 +1,45 @@
+"""Where a robot's feet are, in torch and with gradients: the points that touch the ground."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from npmp import geometry
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.state import RobotState
+from npmp.robots import Robot
+
+
+class Feet(nn.Module):
+    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius` [m]."""
+
+    _body: Tensor
+    _point: Tensor
+
+    def __init__(self, robot: Robot):
+        """Raises InputError for a robot that `Kinematics` does not serve."""
+        super().__init__()
+        self.kinematics, self.radius = Kinematics(robot.model()), robot.foot_radius
+        body = torch.tensor([robot.body_names.index(name) for name in robot.foot_bodies])
+        self.register_buffer("_body", body, persistent=False)
+        point = torch.tensor(robot.foot_points, dtype=torch.float32)  # (F, K, 3)
+        self.register_buffer("_point", point, persistent=False)
+
+    def forward(self, state: RobotState) -> Tensor:
+        """States (...) -> centres in the world, (..., F, K, 3) [m]."""
+        poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+        turn = poses.rotation.index_select(-3, self._body).unsqueeze(-3)  # (..., F, 1, 3, 3)
+        return poses.position.index_select(-2, self._body).unsqueeze(-2) + geometry.to_world(turn, self._point)
+
+
+def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
+    """How fast feet are dragged along the ground: their horizontal speed, from all of it on the ground to none of it at
+    the height `free` [m] and above. It asks to stand still below and to be lifted to move, as the foot slip and
+    clearance costs of Hwangbo et al. 2019 do.
+
+    before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...) [m/s].
+    """
+    way = (after - before)[..., :2]
+    speed = torch.sqrt(way.square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
+    return speed * (1.0 - height / free).clamp(0.0, 1.0)
