@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,11 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import modules, policies, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial, load_motions
-from npmp.envs.kinematics import Kinematics
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.training.evaluation import evaluate, foot_heights, within
+from npmp.training.evaluation import evaluate, within
 
 
 def judged(
@@ -126,10 +124,8 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
     write_json(run.folder / "evaluation.json", result)
-    ground = partial(found.task.ground_at, i=0)
-    feet = foot_heights(robot, Kinematics(robot.model()), found.trial.qpos.numpy(), ground)
     made = report.made_by(config, run.seed) | {"training": policy.contract.training}
-    policy_page.judged(run.folder / "report.html", found.task, result, found.trial, feet, made)
+    policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
     say(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
 

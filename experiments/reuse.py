@@ -11,7 +11,7 @@ from experiments.common import Run, above_zero, at_least, console, verb
 from experiments.live import caller_of
 from experiments.typed import build
 from mocap_data.errors import InputError
-from npmp import modules, robots, tasks
+from npmp import modules, policies, robots, tasks
 from npmp.envs import load_motions
 from npmp.nets.high_level import HighLevelConfig
 from npmp.skill import SkillModule
@@ -62,7 +62,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "out": run.folder,
         "settings": settings,
         "motions": motions,
-        "policy": config.get("policy"),  # runs to resume may be older than a key
+        "policy": None if config.get("policy") is None else policies.find(str(config.policy)),
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(config, run),

@@ -50,12 +50,11 @@ def judged(
     task: Task,
     found: Mapping[str, Any],
     trial: Trial,
-    feet: np.ndarray,
     provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page; gives back its path.
 
-    found: the content of evaluation.json. feet: (T + 1, F) height of robot 0's soles in the trial [m].
+    found: the content of evaluation.json.
     """
     asked: dict[str, Any] = {
         name: trial.seen[name][:, 0].numpy() for name in ("command", "achieved") if name in trial.seen
@@ -67,7 +66,7 @@ def judged(
     sections = [
         Section("task", "The trial", [_words(found), *_tables(found), *_over_time(asked, trial), *_map(task, trial)]),
         replay,
-        _gait(task, trial, feet),
+        _gait(task, trial),
         _speeds(found.get("speeds", ())),
         _pushes(found.get("pushes", ())),
         _grounds(found.get("grounds", ())),
@@ -81,8 +80,8 @@ def judged(
 def ground_of(task: Task) -> np.ndarray | None:
     """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where it is flat."""
     at = torch.arange(round(PERIOD_M / GROUND_M)) * GROUND_M
-    heights = task.ground_at(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1), 0)
-    return None if heights is None else heights.cpu().numpy()
+    heights = task.ground_at(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None], torch.tensor([0]))
+    return None if heights is None else heights[0].cpu().numpy()
 
 
 def _words(found: Mapping[str, Any]) -> Words:
@@ -135,12 +134,12 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     ]
 
 
-def _gait(task: Task, trial: Trial, feet: np.ndarray) -> Section:
+def _gait(task: Task, trial: Trial) -> Section:
     """Which feet stand when, and how the base leans."""
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0))
     shown = slice(start, start + round((GAIT_S[1] - GAIT_S[0]) / trial.dt))
     time = (np.arange(len(trial.fell))[shown] + 1) * trial.dt
-    stands = np.apply_along_axis(figures.stance, 0, feet[1:])[shown]
+    stands = np.apply_along_axis(figures.stance, 0, trial.seen["feet"][:, 0, :, 0].numpy())[shown]
     names = task.robot.foot_bodies
     chart = figures.footfall_chart(
         time, None, stands, [foot_label(names, i) for i in range(len(names))],
@@ -156,7 +155,7 @@ def _gait(task: Task, trial: Trial, feet: np.ndarray) -> Section:
         )
     ]
     words = "A foot stands while it is within 2 cm of its lowest height above the ground under it."
-    if task.ground_at(torch.zeros(2), 0) is not None:
+    if task.ground_at(torch.zeros(1, 2), torch.tensor([0])) is not None:
         words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from npmp import geometry
 from npmp.envs.kinematics import Kinematics
-from npmp.envs.state import RobotState
+from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
 
 
@@ -26,11 +27,16 @@ class Feet(nn.Module):
         point = torch.tensor(robot.foot_points, dtype=torch.float32)  # (F, K, 3)
         self.register_buffer("_point", point, persistent=False)
 
-    def forward(self, state: RobotState) -> Tensor:
-        """States (...) -> centres in the world, (..., F, K, 3) [m]."""
-        poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+    def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
+        """Poses as `Kinematics` takes them -> centres in the world, (..., F, K, 3) [m]."""
+        poses = self.kinematics(root_pos, root_rot, joint_pos)
         turn = poses.rotation.index_select(-3, self._body).unsqueeze(-3)  # (..., F, 1, 3, 3)
         return poses.position.index_select(-2, self._body).unsqueeze(-2) + geometry.to_world(turn, self._point)
+
+    def heights(self, qpos: np.ndarray) -> np.ndarray:
+        """Heights of the lowest points of the feet above height 0 in poses (T, 7 + nu): (T, F) [m]."""
+        poses = pose_from_qpos(torch.tensor(qpos).to(self._point.device))
+        return (self(*poses)[..., 2].amin(-1) - self.radius).cpu().numpy()
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:

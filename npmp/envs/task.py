@@ -147,9 +147,9 @@ class Task(ABC):
         """Height of the ground around all robots, (n, 1) [m]; None where it is flat, at 0."""
         return None
 
-    def ground_at(self, place: Tensor, i: int) -> Tensor | None:
-        """Height of the ground of robot i at places (..., 2), as `unmoved` has them: (...) [m]; None where it is flat,
-        at 0."""
+    def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
+        """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `unmoved` has them: (k, ...) [m];
+        None where it is flat, at 0."""
         return None
 
     def logged(self) -> dict[str, float]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mocap_data.outside import require_memory
 from npmp import geometry
+from npmp.envs.feet import Feet
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.rollout import Actor, Moment, at_end_but_time, rollout
@@ -71,9 +72,37 @@ def effort(trial: Trial) -> dict[str, float]:
     return figures
 
 
+MOVING = 0.1  # [m/s] a base that is faster walks
+NEAR = 0.005  # [m] feet that are lower are at the ground
+
+
+def gait(trial: Trial) -> dict[str, float]:
+    """Whether robots step or glide, of their feet while the base moves; empty where none does.
+
+    Returns: `near_ground_mps`, the mean horizontal speed of feet lower than 5 mm, `swing_share`, the share of time that
+    feet are higher, and `foot_lift_m`, how high a foot gets within half a second, in the median.
+    """
+    height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
+    moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
+    if not moving.any():
+        return {}
+    moved = moving.unsqueeze(-1).expand_as(height)
+    near, half = moved & (height < NEAR), max(1, round(0.5 / trial.dt))
+    figures = {"swing_share": (height[moved] >= NEAR).float().mean().item()}
+    if near.any():
+        figures["near_ground_mps"] = speed[near].mean().item()
+    if len(height) >= half:
+        whole = moved.unfold(0, half, half).all(-1)
+        if whole.any():
+            figures["foot_lift_m"] = height.unfold(0, half, half).amax(-1)[whole].median().item()
+    return figures
+
+
 class _TrialRecorder:
     def __init__(self, env: TaskEnv[Any]):
-        self.env = env
+        self.env, self.feet = env, Feet(env.robot).to(env.device)
+        self.who = torch.arange(env.num_envs, device=env.device)
+        self.soles = self._soles()
         self.seen: dict[str, list[Tensor]] = {}
         self.errors: list[Tensor] = []
         self.fell: list[Tensor] = []
@@ -85,11 +114,22 @@ class _TrialRecorder:
         qpos[:2] -= (env.state.root_pos - env.task.unmoved(env.state).root_pos)[0, :2]
         return qpos
 
+    def _soles(self) -> Tensor:
+        """Where each foot is, and how high its lowest point above the ground there, (n, F, 3) [m]."""
+        state, radius = self.env.task.unmoved(self.env.state), self.feet.radius
+        place = self.feet(state.root_pos, state.root_rot, state.joint_pos)
+        ground = self.env.task.ground_at(place[..., :2], self.who)
+        height = place[..., 2] - radius - (0.0 if ground is None else ground)
+        return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(0.0)
+
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""
         state, step = self.env.state, moment.step
         own = {"first": moment.first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
+        before, self.soles = self.soles, self._soles()
+        speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
+        own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
         own["base"] = base_of(state.root_rot, self.env.task.local_state(state).root_pos, state.root_vel)
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())

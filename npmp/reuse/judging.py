@@ -15,7 +15,7 @@ from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.reuse.actor import PolicyActor
-from npmp.reuse.evaluation import effort, evaluate
+from npmp.reuse.evaluation import effort, evaluate, gait
 from npmp.reuse.rough import hold_on
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
@@ -81,7 +81,7 @@ def judge(
         raise InputError(f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}")
     env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
     trial = evaluate(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
-    figures = task.figures(trial) | effort(trial)
+    figures = task.figures(trial) | effort(trial) | gait(trial)
     if config.speeds:
         commands = speeds_of(task.config.range, config.speeds)
         env = TaskEnv(make_task(), len(commands) * config.robots, robots=robots, seed=seed, **place)

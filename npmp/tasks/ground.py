@@ -90,7 +90,7 @@ class Ground:
 
     def _missing(self, state: RobotState) -> Tensor:
         """By how much robots have to be lifted until their lowest foot is on the ground, (k,) [m]."""
-        centers, radius = self._feet(state), self._feet.radius
+        centers, radius = self._feet(state.root_pos, state.root_rot, state.joint_pos), self._feet.radius
         # a sphere on a slope touches beside its lowest point: five points of its underside
         beside = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], device=centers.device)
         beside = math.sqrt(0.5) * radius * beside
@@ -128,9 +128,10 @@ class Ground:
         """The mean height of the ground `around`, (...) [m]."""
         return self.around(state).mean(-1)
 
-    def height_at(self, place: Tensor, i: int) -> Tensor:
-        """Height of robot i's field, repeated without end, at places (..., 2): (...) [m]."""
-        corner = self.terrain.corner[self.field[i]]
+    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
+        """Height of the fields of robots (k,), each repeated without end, at places (k, ..., 2): (k, ...) [m]."""
+        corner = self.terrain.corner[self.field[robots]]
+        corner = corner.view(len(corner), *([1] * (place.dim() - 2)), 2)
         return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
 
     def mean_level(self) -> float:

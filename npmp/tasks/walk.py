@@ -420,9 +420,9 @@ class Walk(DifferentiableTask):
         """As `Task.level`."""
         return None if self.ground is None else self.ground.level(state).unsqueeze(-1)
 
-    def ground_at(self, place: Tensor, i: int) -> Tensor | None:
+    def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
         """As `Task.ground_at`."""
-        return None if self.ground is None else self.ground.height_at(place, i)
+        return None if self.ground is None else self.ground.height_at(place, robots)
 
     def logged(self) -> dict[str, float]:
         """As `Task.logged`: `terrain_level`, the mean level of the robots' fields, where they rise."""
@@ -556,7 +556,7 @@ class Walk(DifferentiableTask):
         course = course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
         if c.drag_weight == 0.0 or len(off) == 1:
             return course
-        place = self._feet(states)
+        place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
         height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
         return course + c.drag_weight * dragged.mean((0, 2, 3))

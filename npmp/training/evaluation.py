@@ -15,8 +15,7 @@ from mocap_data.files import new_hdf5
 from mocap_data.motion import speeds
 from npmp import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.kinematics import Kinematics
-from npmp.envs.state import pose_from_qpos
+from npmp.envs.feet import Feet
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation
@@ -56,7 +55,7 @@ def evaluate(
     skill.to(env.device)
     clip = torch.arange(n, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
-    clips: list[dict[str, Any]] = []
+    clips, feet = list[dict[str, Any]](), Feet(robot)
     with new_hdf5(out / "rollouts.h5") as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
@@ -64,7 +63,7 @@ def evaluate(
         for i, motion in enumerate(motions.motions):
             frames = min(len(result.qpos), motion.num_frames)
             qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
-            heights = [foot_heights(robot, env.task.kinematics, q) for q in (qpos, motion.qpos[:frames])]
+            heights = [feet.heights(q) for q in (qpos, motion.qpos[:frames])]
             clips.append({**clip_figures(motion, qpos, steps, env.dt), "foot_height_m": float(heights[1].max())})
             clips[-1]["tracked_fraction"] = float(result.fraction[i])
             group = file.create_group(motion.name)
@@ -151,8 +150,8 @@ def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_h
     """
     kept = [m.name for m in motions.motions if max_speed is None or top_speed(m) <= max_speed]
     if max_foot_height is not None:
-        kinematics = Kinematics(robot.model())
-        kept = [name for name in kept if foot_heights(robot, kinematics, motions[name].qpos).max() <= max_foot_height]
+        feet = Feet(robot)
+        kept = [name for name in kept if feet.heights(motions[name].qpos).max() <= max_foot_height]
     if not kept:
         limits = (
             (f"a top speed of at most {max_speed} m/s", max_speed),
@@ -161,23 +160,3 @@ def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_h
         words = " and ".join(text for text, value in limits if value is not None)
         raise InputError(f"none of the {len(motions.motions)} motions has {words}")
     return motions.select(kept)
-
-
-def foot_heights(
-    robot: Robot,
-    kinematics: Kinematics,
-    qpos: np.ndarray,
-    ground: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
-) -> np.ndarray:
-    """Height of the soles above the ground, (T, feet) [m]: the lowest point of each foot.
-
-    kinematics: on any device. ground: its height at places (..., 2) [m], None where it is flat, at 0.
-    """
-    device = next(kinematics.buffers()).device
-    poses = kinematics(*pose_from_qpos(torch.tensor(qpos).to(device)))
-    feet = [robot.body_names.index(b) for b in robot.foot_bodies]
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32, device=device)
-    centers = poses.position[:, feet].unsqueeze(2) + torch.einsum("tfij,fkj->tfki", poses.rotation[:, feet], points)
-    level = None if ground is None else ground(centers[..., :2])
-    heights = centers[..., 2] if level is None else centers[..., 2] - level.to(device)
-    return (heights.amin(-1) - robot.foot_radius).cpu().numpy()

@@ -22,7 +22,8 @@ from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
-from npmp.training import loggers, run
+from npmp.training import run
+from npmp.training.run import RunSettings
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
@@ -40,46 +41,28 @@ NOMINAL = ("tracked_fraction", "tracked_s")
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 
-@dataclass(frozen=True)
-class ImitationSettings:
-    """How a skill module is trained.
+@dataclass(frozen=True, kw_only=True)
+class ImitationSettings(RunSettings):
+    """How a skill module is trained; robots are wired as the task says.
 
     Raises:
       ValueError: for values out of range.
     """
 
-    algo: AlgorithmConfig = field(default_factory=WorldModelConfig)  # its type says which algorithm
-    num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `NUM_ENVS`
+    algorithms, robots_of = ALGORITHMS, NUM_ENVS
+
+    algo: AlgorithmConfig = field(default_factory=WorldModelConfig)
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
-    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the task says
-    steps: int = 1_500_000  # environment steps in all
-    evaluate_every: int = 50  # iterations
+    steps: int = 1_500_000
     evaluation_starts: int = 64  # random start frames, the same at every evaluation
-    checkpoint_every: int = 50  # iterations
-    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
-    sim: str = "batch"  # as environments take it
-    device: str = "cpu"  # of everything but the physics of sim="batch"
-    num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
-        if self.num_envs is None:
-            object.__setattr__(self, "num_envs", NUM_ENVS[self.algorithm])
-        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every")
+        super().__post_init__()
+        ranges.at_least_one(self, "evaluation_starts")
         object.__setattr__(self, "robots", self.robots.like(self.task))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
             raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
-        loggers.check(self.logger)
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Who computes, as `TaskEnv` takes it."""
-        return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name."""
-        return next(name for name, kind in ALGORITHMS.items() if isinstance(self.algo, kind))
 
 
 class TrackingTrial:

@@ -14,7 +14,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.actors import PriorActor
-from npmp.envs import RobotBatchConfig, Task, TaskEnv
+from npmp.envs import Task, TaskEnv
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
 from npmp.reuse import (
@@ -29,59 +29,40 @@ from npmp.reuse import (
 )
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
-from npmp.training import loggers, run
+from npmp.training import run
+from npmp.training.run import RunSettings
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
 REUSE_ENVS = {"world_model": 512, "vmpo": 128}  # by default [D; sources in conf/algo]
 
 
-@dataclass(frozen=True)
-class ReuseSettings:
-    """How a high-level policy is trained.
+@dataclass(frozen=True, kw_only=True)
+class ReuseSettings(RunSettings):
+    """How a high-level policy is trained; robots are wired as the module's were.
 
     Raises:
       ValueError: for values out of range.
     """
 
-    algo: ReuseConfig = field(default_factory=ModelTrainerConfig)  # its type says which algorithm
-    num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm, `REUSE_ENVS`
+    algorithms, robots_of = REUSE_ALGORITHMS, REUSE_ENVS
+
+    algo: ReuseConfig = field(default_factory=ModelTrainerConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
     joint_space: bool = False  # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
-    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)  # wired as the module's were
-    steps: int = 800_000  # environment steps in all
-    evaluate_every: int = 50  # iterations
+    steps: int = 800_000
     evaluation_robots: int = 64  # the same commands and first starts at every evaluation
     evaluation_seconds: float = 10.0  # of each evaluation
     checkpoint_every: int = 100  # iterations
-    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
-    sim: str = "batch"  # as environments take it
-    device: str = "cpu"  # of everything but the physics of sim="batch"
-    num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
-        if self.num_envs is None:
-            object.__setattr__(self, "num_envs", REUSE_ENVS[self.algorithm])
-        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "evaluation_robots", "checkpoint_every")
+        super().__post_init__()
+        ranges.at_least_one(self, "evaluation_robots")
         ranges.above_zero(self, "evaluation_seconds")
-        loggers.check(self.logger)
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name."""
-        return next(name for name, kind in REUSE_ALGORITHMS.items() if isinstance(self.algo, kind))
 
     def env(self, task: Task, num_envs: int, skill: SkillModule, seed: int) -> TaskEnv[Any]:
         """An environment of a task, its robots driven as the module's were in training."""
-        return TaskEnv(
-            task,
-            num_envs,
-            robots=self.robots.like(skill),
-            seed=seed,
-            num_threads=self.num_threads,
-            sim=self.sim,
-            device=self.device,
-        )
+        return TaskEnv(task, num_envs, robots=self.robots.like(skill), seed=seed, **self.place)
 
 
 class RepeatedTrial:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, ClassVar
 
 import mujoco
 from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import checkpoint
+from npmp import checkpoint, ranges
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
 from npmp.training.guard import Guard
@@ -25,6 +26,45 @@ from npmp.training.signals import Stopped, signals_noted
 from npmp.training.trainer import Trainer
 
 Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What every training run is told, of whatever is trained.
+
+    Raises:
+      ValueError: for values out of range.
+    """
+
+    algorithms: ClassVar[Mapping[str, type]]  # the settings of each algorithm, by its name
+    robots_of: ClassVar[Mapping[str, int]]  # how many robots suit each algorithm [D; sources in conf/algo]
+
+    algo: Any  # of one of the `algorithms`: its type says which
+    num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm
+    robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)
+    steps: int  # environment steps in all
+    evaluate_every: int = 50  # iterations
+    checkpoint_every: int = 50  # iterations
+    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
+    sim: str = "batch"  # as environments take it
+    device: str = "cpu"  # of everything but the physics of sim="batch"
+    num_threads: int = 0  # of the physics; 0: all cores
+
+    def __post_init__(self) -> None:
+        if self.num_envs is None:
+            object.__setattr__(self, "num_envs", self.robots_of[self.algorithm])
+        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "checkpoint_every")
+        loggers.check(self.logger)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return next(name for name, kind in self.algorithms.items() if isinstance(self.algo, kind))
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Who computes, as `TaskEnv` takes it."""
+        return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
 from mocap_data.store import MotionSet
 from npmp.actors import PriorActor
 from npmp.envs import Judgement, TaskEnv, Trial
+from npmp.envs.feet import Feet
+from npmp.envs.state import pose_from_qpos
 from npmp.reuse import HighLevelPolicy, PolicyActor, evaluate
+from npmp.reuse.evaluation import gait
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig, command_schedule
@@ -87,3 +91,31 @@ def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
     plain, slow = walk_env(robot, 2), walk_env(robot, 2, velocity_filter=0.9)
     assert slow.task.privileged().shape[-1] == plain.task.privileged().shape[-1] + 3
     assert torch.equal(slow.task.privileged()[:, -3:], slow.task.velocity)
+
+
+def test_gliding_and_stepping_by_hand() -> None:
+    """Two robots of one foot: one slides at 0.8 m/s, one stands for half of the time and is 6 cm up in the other."""
+    height, speed = torch.zeros(100, 2, 1), torch.full((100, 2, 1), 0.8)
+    step = torch.arange(100) % 20 < 10
+    height[step, 1], speed[~step, 1] = 0.06, 0.0
+    base = torch.zeros(100, 2, 4)
+    base[..., 3] = 0.5
+    seen = {"feet": torch.stack((height, speed), -1), "base": base, "first": torch.zeros(100, 2, dtype=torch.bool)}
+
+    def told(robots: slice) -> dict[str, float]:
+        some = {name: rows[:, robots] for name, rows in seen.items()}
+        return gait(Trial(some, torch.zeros(100, 2), torch.zeros(100, 2, dtype=torch.bool), torch.zeros(101, 19), 0.02))
+
+    assert told(slice(0, 1)) == pytest.approx({"swing_share": 0.0, "near_ground_mps": 0.8, "foot_lift_m": 0.0})
+    assert told(slice(1, 2)) == pytest.approx({"swing_share": 0.5, "near_ground_mps": 0.0, "foot_lift_m": 0.06})
+    base[..., 3] = 0.05  # who stands neither steps nor glides
+    assert told(slice(0, 2)) == {}
+
+
+def test_a_trial_has_the_feet_of_everyone(robot: Robot, skill: SkillModule) -> None:
+    trial = evaluate(random_latents(skill), walk_env(robot, 3), seconds=0.1)
+    feet, poses = trial.seen["feet"], trial.qpos.numpy()
+    assert feet.shape == (5, 3, 4, 2)
+    np.testing.assert_allclose(feet[:, 0, :, 0], Feet(robot).heights(poses[1:]), atol=1e-5)
+    place = Feet(robot)(*pose_from_qpos(trial.qpos))[..., 0, :2]
+    torch.testing.assert_close(feet[:, 0, :, 1], place.diff(dim=0).norm(dim=-1) / 0.02, atol=1e-3, rtol=1e-3)

@@ -9,7 +9,7 @@ import torch
 
 from npmp.actors import skill_memory
 from npmp.envs import RobotBatchConfig
-from npmp.envs.clearance import Clearance
+from npmp.envs.feet import Feet, dragging
 from npmp.envs.sensing import Sensing, SensorConfig, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.nets.prior import kl_to_prior
@@ -32,7 +32,7 @@ NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1
 @pytest.fixture
 def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
     config = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05), sensors=NOISY)
-    env = walk_env(robot, N, robots=config, config=replace(walking, clearance_weight=20.0))
+    env = walk_env(robot, N, robots=config, config=replace(walking, drag_weight=0.7, swing_height_m=0.3))
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
     return env
@@ -77,8 +77,9 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
         states.append(state.pack())
     after = RobotState.unpack(torch.stack(states))
     lost = course_loss(heading_velocity(after) - goal, min(H, 12), (0.5, 2.0)).mean()
-    others = [body for body in env.robot.body_names if body not in env.robot.foot_bodies]
-    lost = lost + 20.0 * torch.relu(0.02 - Clearance(env.robot, others)(after).amin(-1)).mean()
+    feet = Feet(env.robot)(after.root_pos, after.root_rot, after.joint_pos)
+    height = feet[..., 2].unfold(0, 2, 1).mean(-1) - env.robot.foot_radius
+    lost = lost + 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean()
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5)

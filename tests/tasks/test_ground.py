@@ -86,7 +86,7 @@ def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> Non
     assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]
     torch.testing.assert_close(places[-1], places[0] + actor.by[:2], atol=0.02, rtol=0.0)
     here = env.state.root_pos[:1, :2]
-    at = env.task.ground_at(here - ground.moved[:1], 0)
+    at = env.task.ground_at(here - ground.moved[:1], torch.tensor([0]))
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
     height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
     assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15

@@ -83,7 +83,9 @@ def test_a_run_depends_on_its_seed_alone_and_goes_on(motions: MotionSet, robot: 
 def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     train_module(motions, robot, tmp_path / "imitated", TINY)
     algo = VMPOTrainerConfig(unroll=16)
-    settings = ReuseSettings(algo, 4, steps=128, evaluation_robots=2, evaluation_seconds=0.2, logger="none")
+    settings = ReuseSettings(
+        algo=algo, num_envs=4, steps=128, evaluation_robots=2, evaluation_seconds=0.2, logger="none"
+    )
     module = tmp_path / "imitated" / "module"
     one, other = (
         train_policy(module, lambda: Walk(robot), tmp_path / name, settings, seed=1) for name in ("one", "other")
