@@ -40,12 +40,11 @@ class Feet(nn.Module):
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
-    """How fast feet are dragged along the ground: their horizontal speed, from all of it on the ground to none of it at
-    the height `free` [m] and above. It asks to stand still below and to be lifted to move, as the foot slip and
-    clearance costs of Hwangbo et al. 2019 do.
+    """How fast feet move near the ground: all of their speed on the ground, none of it at the height `free` [m] and
+    above. It asks to stand still below, to be lifted to move, as the foot slip and clearance costs of Hwangbo et al.
+    2019 do, and to be put down gently: a foot that hits the ground at 5 m/s sinks centimetres into MuJoCo's.
 
     before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...) [m/s].
     """
-    way = (after - before)[..., :2]
-    speed = torch.sqrt(way.square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
+    speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
     return speed * (1.0 - height / free).clamp(0.0, 1.0)

@@ -61,6 +61,8 @@ class Imagined(NamedTuple):
 
     task: Tensor  # `DifferentiableTask.imagined_loss`
     posture: Tensor  # distance from the postures that are known to hold, per step
+    effort: Tensor  # distance of setpoints from the joints before, summed over joints, per step [rad]
+    roughness: Tensor  # change of setpoints, summed over joints, per step [rad]
     kl: Tensor  # of the policy to the prior, per step [nats]
     std: Tensor  # of the policy's latents
 
@@ -128,5 +130,9 @@ class PolicyImagination:
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
         away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
-        lost = self.task.imagined_loss(after, goal)
-        return Imagined(lost.mean(), away.mean(), torch.stack(kls).mean(), torch.stack(stds).mean())
+        before = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
+        effort, roughness = (
+            (after.setpoint - other).abs().sum(-1).mean() for other in (before.joint_pos, before.setpoint)
+        )
+        lost, kl, std = self.task.imagined_loss(after, goal).mean(), torch.stack(kls).mean(), torch.stack(stds).mean()
+        return Imagined(lost, away.mean(), effort, roughness, kl, std)

@@ -59,6 +59,8 @@ class ModelTrainerConfig(ModelFitConfig):
     new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
     beta: float = 0.01  # weight of the KL to the prior, summed over latent dimensions [1/nat]
     posture: float = 2.0  # weight of the distance from the postures that are known to hold
+    effort: float = 0.02  # weight of the setpoints' distance from the joints, summed over them [1/rad]
+    smoothness: float = 0.02  # weight of the setpoints' change per step, summed over joints [1/rad]
     ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; see `averaging`
     model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
     imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
@@ -78,7 +80,9 @@ class ModelTrainerConfig(ModelFitConfig):
         )  # fmt: skip
         ranges.pairs(self, "policy_lr", "clone_lr")
         ranges.above_zero(self, "policy_lr", "clone_lr", "clone_window_s")
-        ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture", "clone_updates")
+        ranges.not_negative(
+            self, "warmup_updates", "action_noise", "beta", "posture", "effort", "smoothness", "clone_updates"
+        )
         ranges.share(self, "new_goals", "ema")
         if self.episode_s is not None:
             ranges.above_zero(self, "episode_s")
@@ -313,6 +317,7 @@ class ModelTrainer(Resumable):
             start = start._replace(physics=self.env.robots.without_push(start.physics))
         imagined = self.imagination(start, memory, goal, c.horizon, self.generator)
         loss = imagined.task + c.posture * imagined.posture + c.beta * imagined.kl
+        loss = loss + c.effort * imagined.effort + c.smoothness * imagined.roughness
         self.online.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.online.parameters(), c.clip_grad)

@@ -71,8 +71,8 @@ class WalkConfig:
     step_weight: float = 0.5
     stride_weight: float = 2.0
     stride_s: float = 0.24
-    # and for feet that are dragged along the ground: those that move and are lower than the swing height [m], by speed
-    drag_weight: float = 1.0
+    # and for feet that move near the ground, below the swing height [m], by their speed (`dragging`)
+    drag_weight: float = 0.3
     swing_height_m: float = 0.04
 
     def __post_init__(self) -> None:
