@@ -83,6 +83,10 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5)
+    before = RobotState.unpack(torch.stack([env.state.pack(), *states[:-1]]))
+    effort, change = (after.setpoint - before.joint_pos).abs(), (after.setpoint - before.setpoint).abs()
+    torch.testing.assert_close(found.effort, effort.sum(-1).mean(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.roughness, change.sum(-1).mean(), atol=1e-5, rtol=1e-5)
 
 
 def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_latents(
