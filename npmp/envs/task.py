@@ -238,6 +238,13 @@ class DifferentiableTask(Task):
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """How far robots were from their goals (B, g) over H control steps, states (H, B, ...) after each: (B,)."""
 
+    def imagined_style(self, states: RobotState) -> Tensor:
+        """What robots owe for how they move, whatever their goals, over H control steps, states (H, B, ...): (B,).
+
+        It counts once a policy obeys (`algo.style_ramp`): asked for both at once it learns neither.
+        """
+        return states.root_pos.new_zeros(states.root_pos.shape[1])
+
     def achieved(self, state: RobotState) -> Tensor | None:
         """The goal that the last control step has fulfilled, (..., g), by which a policy is cloned from what a module
         does of itself; None where there is no saying."""

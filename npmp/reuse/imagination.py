@@ -60,6 +60,7 @@ class Imagined(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
     task: Tensor  # `DifferentiableTask.imagined_loss`
+    style: Tensor  # `DifferentiableTask.imagined_style`
     posture: Tensor  # distance from the postures that are known to hold, per step
     effort: Tensor  # distance of setpoints from the joints before, summed over joints, per step [rad]
     roughness: Tensor  # change of setpoints, summed over joints, per step [rad]
@@ -134,5 +135,6 @@ class PolicyImagination:
         effort, roughness = (
             (after.setpoint - other).abs().sum(-1).mean() for other in (before.joint_pos, before.setpoint)
         )
-        lost, kl, std = self.task.imagined_loss(after, goal).mean(), torch.stack(kls).mean(), torch.stack(stds).mean()
-        return Imagined(lost, away.mean(), effort, roughness, kl, std)
+        task, style = self.task.imagined_loss(after, goal).mean(), self.task.imagined_style(after).mean()
+        kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
+        return Imagined(task, style, away.mean(), effort, roughness, kl, std)

@@ -58,6 +58,9 @@ class ModelTrainerConfig(ModelFitConfig):
     policy_lr: tuple[float, float] = (5e-4, 5e-5)
     new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
     beta: float = 0.01  # weight of the KL to the prior, summed over latent dimensions [1/nat]
+    # shares of the run from which on the task's style counts, and counts in full: of a new policy, one that has learned
+    # before has to keep it
+    style_ramp: tuple[float, float] = (0.2, 0.5)
     posture: float = 2.0  # weight of the distance from the postures that are known to hold
     effort: float = 0.02  # weight of the setpoints' distance from the joints, summed over them [1/rad]
     smoothness: float = 0.02  # weight of the setpoints' change per step, summed over joints [1/rad]
@@ -84,6 +87,8 @@ class ModelTrainerConfig(ModelFitConfig):
             self, "warmup_updates", "action_noise", "beta", "posture", "effort", "smoothness", "clone_updates"
         )
         ranges.share(self, "new_goals", "ema")
+        if not 0.0 <= self.style_ramp[0] < self.style_ramp[1]:
+            raise ValueError(f"style_ramp must be two shares of a run, 0 <= begin < full; got {list(self.style_ramp)}")
         if self.episode_s is not None:
             ranges.above_zero(self, "episode_s")
         if self.replay_steps <= self.window + 1:
@@ -105,7 +110,7 @@ class ModelTrainer(Resumable):
         config: ModelTrainerConfig | None = None,
         *,
         recordings: ImitationEnv | None = None,
-        clone: bool = True,
+        new: bool = True,
         seed: int = 0,
     ):
         """Build everything on the environment's device; policy is moved there.
@@ -116,7 +121,7 @@ class ModelTrainer(Resumable):
           policy: is trained in place.
           recordings: where the module tracks motions, to clone from and to keep to the postures of; without them what
             the module does on latents of its prior serves for both.
-          clone: whether the policy is first fitted to what the module does; not where it has learned before.
+          new: whether the policy is first fitted to what the module does; not where it has learned before.
 
         Raises:
           InputError: for a module of another robot, a task that cannot be learned through a model, or too few steps to
@@ -125,8 +130,10 @@ class ModelTrainer(Resumable):
         self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
         c = self.config
         self.task = _checked(env, skill)
-        # without a word on what it has achieved, nothing says which goal a module's step was for
-        self.clones = clone and c.clone_updates > 0 and self.task.achieved(env.state) is not None
+        self.new = new
+        # without skills there is nothing to clone, without a word on what a step has achieved no goal that it was for
+        says = skill.contract.decoder != "joints" and self.task.achieved(env.state) is not None
+        self.clones = new and c.clone_updates > 0 and says
         if recordings is not None and self.clones:
             skill.check_encoder(env.robot)
         least = self.clone_window + c.clone_sequence
@@ -303,11 +310,11 @@ class ModelTrainer(Resumable):
         metrics = self._collect(c.collect_steps) | self.fit(self.replay, progress, self.generator)
         self.frozen.load_state_dict(self.model.state_dict())
         for _ in range(c.policy_updates):
-            learned = self.improve_policy()
+            learned = self.improve_policy(progress)
         self.iteration_count += 1
         return metrics | learned | self.env.task.logged() | {"skipped_updates": float(self.skipped + self.fit.skipped)}
 
-    def improve_policy(self) -> dict[str, float]:
+    def improve_policy(self, progress: float = 1.0) -> dict[str, float]:
         """One gradient step of the policy through decoder and model. Returns metrics."""
         c = self.config
         moments = self.replay.moments(c.policy_batch, self.generator)
@@ -316,7 +323,9 @@ class ModelTrainer(Resumable):
         if c.model_physics and not c.imagine_pushes:
             start = start._replace(physics=self.env.robots.without_push(start.physics))
         imagined = self.imagination(start, memory, goal, c.horizon, self.generator)
-        loss = imagined.task + c.posture * imagined.posture + c.beta * imagined.kl
+        begins, full = c.style_ramp
+        ramp = min(max((progress - begins) / (full - begins), 0.0), 1.0) if self.new else 1.0
+        loss = imagined.task + ramp * imagined.style + c.posture * imagined.posture + c.beta * imagined.kl
         loss = loss + c.effort * imagined.effort + c.smoothness * imagined.roughness
         self.online.zero_grad(set_to_none=True)
         loss.backward()

@@ -550,16 +550,19 @@ class Walk(DifferentiableTask):
         return heading_velocity(state)
 
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities, and the `dragging` of feet."""
+        """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
+        c, off = self.config, heading_velocity(states) - goal
+        return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
+
+    def imagined_style(self, states: RobotState) -> Tensor:
+        """As `DifferentiableTask.imagined_style`: the `dragging` of feet."""
         c, dt = self.config, self.env.dt
-        off = heading_velocity(states) - goal
-        course = course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
-        if c.drag_weight == 0.0 or len(off) == 1:
-            return course
+        if c.drag_weight == 0.0 or len(states.root_pos) == 1:
+            return super().imagined_style(states)
         place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
         height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
-        return course + c.drag_weight * dragged.mean((0, 2, 3))
+        return c.drag_weight * dragged.mean((0, 2, 3))
 
 
 WalkEnv = TaskEnv[Walk]

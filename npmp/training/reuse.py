@@ -117,7 +117,7 @@ def train_policy(
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
-    trainer, schedule = _trainer(chosen, task, skill, learner, motions, clone=policy is None, seed=seed)
+    trainer, schedule = _trainer(chosen, task, skill, learner, motions, new=policy is None, seed=seed)
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
@@ -174,7 +174,7 @@ def _trainer(
     policy: HighLevelPolicy,
     motions: MotionSet | None,
     *,
-    clone: bool,
+    new: bool,
     seed: int,
 ) -> tuple[ModelTrainer | VMPOTrainer, Schedule]:
     """The algorithm with its robots, before its first iteration."""
@@ -189,8 +189,7 @@ def _trainer(
     if motions is not None:
         tracked = Imitation(task.robot, ImitationConfig(uniform_starts=1.0), motions)
         recordings = settings.env(tracked, n, skill, seed + 1)
-    clone = clone and skill.contract.decoder != "joints"  # where there are no skills there is nothing to clone
-    trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, clone=clone, seed=seed)
+    trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
     return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, "algo.policy_lr=, algo.model_lr=")
 
 

@@ -41,12 +41,12 @@ def trainer(
     seed: int = 0,
     config: ModelTrainerConfig = TINY,
     motions: MotionSet | None = None,
-    clone: bool = True,
+    new: bool = True,
 ) -> ModelTrainer:
     robots = RobotBatchConfig(pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1))
     env = walk_env(robot, 6, seed=seed, config=walking, robots=robots)
     recordings = None if motions is None else imitation_env(robot, motions, 6, seed=seed, uniform_starts=1.0)
-    return ModelTrainer(env, skill, copy.deepcopy(policy), config, recordings=recordings, clone=clone, seed=seed)
+    return ModelTrainer(env, skill, copy.deepcopy(policy), config, recordings=recordings, new=new, seed=seed)
 
 
 def test_what_is_stored_is_what_happened(
@@ -151,7 +151,7 @@ def test_recordings_are_cloned_and_give_the_postures(
     assert run.postures.low[4] == low
     run.warm_up()
     assert run.postures.low[4] == low
-    later = trainer(robot, walking, skill, policy, motions=motions, clone=False)  # one that has learned before
+    later = trainer(robot, walking, skill, policy, motions=motions, new=False)  # one that has learned before
     assert later.steps_before == 12 * 6
     later.warm_up()
     assert later.env_steps == 12 * 6
