@@ -560,7 +560,7 @@ class Walk(DifferentiableTask):
         if c.drag_weight == 0.0 or len(states.root_pos) == 1:
             return super().imagined_style(states)
         place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
-        height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
+        height = place[1:, ..., 2] - self._feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
         return c.drag_weight * dragged.mean((0, 2, 3))
 
