@@ -38,9 +38,8 @@ def test_dragging_by_hand() -> None:
     after = torch.tensor([0.006, 0.0, -0.008]).expand(4, 3)
     found = dragging(before, after, height, 0.04, 0.02)
     torch.testing.assert_close(found, torch.tensor([0.5, 0.25, 0.0, 0.0]), atol=1e-3, rtol=0.0)
-    assert (
-        dragging(before, before, height - 0.01, 0.04, 0.02).max() < 1e-3
-    )  # pressed into the ground it counts as on it
+    pressed = dragging(before[:1], after[:1], torch.tensor([-0.02]), 0.04, 0.02)
+    assert pressed.item() == pytest.approx(0.75, abs=1e-3)
 
 
 def test_dragging_asks_to_stand_still_or_to_lift() -> None:
