@@ -555,9 +555,10 @@ class Walk(DifferentiableTask):
         return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
 
     def imagined_style(self, states: RobotState) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: the `dragging` of feet."""
+        """As `DifferentiableTask.imagined_style`: the `dragging` of feet. Not on rough ground: imagination knows its mean
+        height around a robot, not what is under a foot."""
         c, dt = self.config, self.env.dt
-        if c.drag_weight == 0.0 or len(states.root_pos) == 1:
+        if c.drag_weight == 0.0 or self.ground is not None or len(states.root_pos) == 1:
             return super().imagined_style(states)
         place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
         height = place[1:, ..., 2] - self._feet.radius
