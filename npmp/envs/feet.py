@@ -40,12 +40,11 @@ class Feet(nn.Module):
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
-    """How fast feet move near the ground: all of their speed on the ground, more of it the deeper they are pressed into
-    it, none of it where they get to the height `free` [m] and above. It asks to stand still or to be lifted, as the
-    foot slip and clearance costs of Hwangbo et al. 2019 do, and to be put down gently: MuJoCo's ground is soft, a foot
-    that hits it at 3 m/s sinks in by centimetres. So a speed v counts as v + v^2, in m/s.
+    """How fast feet move near the ground: all of their speed on the ground, none of it at the height `free` [m] and
+    above. It asks to stand still or to be lifted, as the foot slip and clearance costs of Hwangbo et al. 2019 do, and
+    to be put down gently.
 
-    before, after: (..., 3) places dt [s] apart. height: (...) of the second above the ground [m]. -> (...).
+    before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...) [m/s].
     """
     speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
-    return speed * (1.0 + speed) * (1.0 - height / free).clamp(min=0.0)
+    return speed * (1.0 - height / free).clamp(0.0, 1.0)

@@ -38,6 +38,8 @@ CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, floa
 
 SETTLING_S = 0.5  # what a robot is given to follow a change of its command, where figures leave that out
 
+SOFT_M = 0.01  # [m] standing and stepping feet sink in less
+
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
 
 
@@ -74,6 +76,8 @@ class WalkConfig:
     # and for feet that move near the ground, below the swing height [m], by their speed (`dragging`)
     drag_weight: float = 0.3
     swing_height_m: float = 0.04
+    # and for feet that they press into MuJoCo's soft ground, so deep that shanks touch it, by the depth [1/m]
+    press_weight: float = 50.0
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -96,7 +100,7 @@ class WalkConfig:
         if len(self.command_jitter) != 3:
             raise ValueError(f"command_jitter must be three numbers, got {self.command_jitter}")
         ranges.above_zero(self, "stride_s", "swing_height_m")
-        ranges.not_negative(self, "step_weight", "stride_weight", "drag_weight", "command_jitter")
+        ranges.not_negative(self, "step_weight", "stride_weight", "drag_weight", "press_weight", "command_jitter")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -555,15 +559,16 @@ class Walk(DifferentiableTask):
         return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
 
     def imagined_style(self, states: RobotState) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: the `dragging` of feet. Not on rough ground: imagination knows its mean
+        """As `DifferentiableTask.imagined_style`: feet that are dragged or pressed into the ground. Not on rough ground: imagination knows its mean
         height around a robot, not what is under a foot."""
         c, dt = self.config, self.env.dt
         if c.drag_weight == 0.0 or self.ground is not None or len(states.root_pos) == 1:
             return super().imagined_style(states)
         place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
-        height = place[1:, ..., 2] - self._feet.radius
+        height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
-        return c.drag_weight * dragged.mean((0, 2, 3))
+        pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
+        return c.drag_weight * dragged.mean((0, 2, 3)) + c.press_weight * pressed.mean(0)
 
 
 WalkEnv = TaskEnv[Walk]

@@ -32,7 +32,9 @@ NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1
 @pytest.fixture
 def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
     config = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05), sensors=NOISY)
-    env = walk_env(robot, N, robots=config, config=replace(walking, drag_weight=0.7, swing_height_m=0.3))
+    env = walk_env(
+        robot, N, robots=config, config=replace(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0)
+    )
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
     return env
@@ -78,8 +80,9 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     after = RobotState.unpack(torch.stack(states))
     lost = course_loss(heading_velocity(after) - goal, min(H, 12), (0.5, 2.0)).mean()
     feet = Feet(env.robot)(after.root_pos, after.root_rot, after.joint_pos)
-    height = feet[1:, ..., 2] - env.robot.foot_radius
+    height = feet[..., 2].unfold(0, 2, 1).mean(-1) - env.robot.foot_radius
     style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean()
+    style = style + 5.0 * torch.relu(-height - 0.01).amax(-1).sum(-1).mean()
     torch.testing.assert_close(found.style, style, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
