@@ -559,8 +559,8 @@ class Walk(DifferentiableTask):
         return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
 
     def imagined_style(self, states: RobotState) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: feet that are dragged or pressed into the ground. Not on rough ground: imagination knows its mean
-        height around a robot, not what is under a foot."""
+        """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it. Not on
+        rough ground: imagination knows its mean height around a robot, not what is under a foot."""
         c, dt = self.config, self.env.dt
         if c.drag_weight == 0.0 or self.ground is not None or len(states.root_pos) == 1:
             return super().imagined_style(states)
