@@ -73,6 +73,7 @@ class WalkConfig:
     step_weight: float = 0.5
     stride_weight: float = 2.0
     stride_s: float = 0.24
+    acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)  # at which it is to follow [m/s^2, m/s^2, rad/s^2]
     # and for feet that move near the ground, below the swing height [m], by their speed (`dragging`)
     drag_weight: float = 0.3
     swing_height_m: float = 0.04
@@ -85,7 +86,7 @@ class WalkConfig:
             object.__setattr__(self, "command_range", pairs)  # lists as they come from a file become tuples
             if len(pairs) != 3 or not all(math.isfinite(low) and low <= high < math.inf for low, high in pairs):
                 raise ValueError(f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}")
-        for name in ("command_nonzero", "command_jitter"):
+        for name in ("command_nonzero", "command_jitter", "acceleration"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         if not 0.0 <= self.velocity_filter < 1.0:
             raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
@@ -99,7 +100,9 @@ class WalkConfig:
             raise ValueError(f"commands must be one of {', '.join(COMMANDS)}; got {self.commands!r}")
         if len(self.command_jitter) != 3:
             raise ValueError(f"command_jitter must be three numbers, got {self.command_jitter}")
-        ranges.above_zero(self, "stride_s", "swing_height_m")
+        ranges.above_zero(self, "stride_s", "swing_height_m", "acceleration")
+        if len(self.acceleration) != 3:
+            raise ValueError(f"acceleration must be three numbers, got {self.acceleration}")
         ranges.not_negative(self, "step_weight", "stride_weight", "drag_weight", "press_weight", "command_jitter")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
@@ -555,8 +558,10 @@ class Walk(DifferentiableTask):
 
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
-        c, off = self.config, heading_velocity(states) - goal
-        return course_loss(off, max(1, round(c.stride_s / self.env.dt)), (c.step_weight, c.stride_weight))
+        c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
+        limit = torch.tensor(c.acceleration, device=goal.device) * dt
+        off = velocity - reachable(velocity[0].detach(), goal, limit, len(velocity))
+        return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
     def imagined_style(self, states: RobotState) -> Tensor:
         """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it. Not on
@@ -590,6 +595,14 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 
 # --- what an imagined course is worth ---
+
+
+def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> Tensor:
+    """Velocities on the way from that after the first step (B, 3) to commands (B, 3), changing by `limit` (3,) a step
+    at most: (H, B, 3). A robot that is asked for all at once stamps."""
+    step = torch.arange(steps, device=command.device).view(-1, 1, 1)
+    change = (command - velocity).unsqueeze(0)
+    return velocity + torch.clamp(change, -step * limit, step * limit)
 
 
 def course_loss(difference: Tensor, stride: int, weights: tuple[float, float]) -> Tensor:

@@ -30,6 +30,7 @@ from npmp.tasks.walk import (
     draw_command,
     filtered,
     heading_velocity,
+    reachable,
     tilted,
     velocity_error,
     velocity_reward,
@@ -367,6 +368,18 @@ def test_an_imagined_course_s_loss_by_hand() -> None:
     assert course_loss(torch.zeros(4, 2, 3), 12, (0.5, 2.0)).tolist() == pytest.approx(
         [2e-4, 2e-4]
     )  # windows no longer than all
+
+
+def test_the_way_to_a_new_command_by_hand() -> None:
+    """0.1 of a component's unit a step at most, no farther than the command; who is there stays."""
+    start, command = (
+        torch.tensor([[0.0, 0.3, -1.0], [0.5, 0.0, 0.0]]),
+        torch.tensor([[0.25, 0.3, 1.0], [0.5, 0.0, 0.0]]),
+    )
+    way = reachable(start, command, torch.tensor([0.1, 0.1, 0.2]), 4)
+    wanted = [[0.0, 0.3, -1.0], [0.1, 0.3, -0.8], [0.2, 0.3, -0.6], [0.25, 0.3, -0.4]]
+    torch.testing.assert_close(way[:, 0], torch.tensor(wanted))
+    assert torch.equal(way[:, 1], command[1].expand(4, 3))
 
 
 def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(robot: robots.Robot) -> None:
