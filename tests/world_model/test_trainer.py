@@ -214,7 +214,7 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     trainer = make(robot, motions, n=16, config=config)
     trainer.warm_up()
     trainer.fit(trainer.replay, 0.0, trainer.generator)
-    trainer.freeze_model()
+    trainer.fit.freeze()
     for group in trainer.policy_optimizers["policy_optimizer"].param_groups:
         group["lr"] = 3e-3
     fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0))
@@ -243,7 +243,7 @@ def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterati
     assert moved.abs().max() > 0
     torch.testing.assert_close(trainer.average.decoder.head.weight - start, share * moved, atol=1e-8, rtol=1e-3)
     assert not any(p.requires_grad for p in trainer.average.parameters())
-    assert not any(p.requires_grad for p in trainer.frozen.parameters())  # which the policy learns through
+    assert not any(p.requires_grad for p in trainer.fit.frozen.parameters())  # which the policy learns through
     assert all(p.requires_grad for p in trainer.model.parameters())
 
 
