@@ -98,7 +98,7 @@ class ModelTrainer(Resumable):
           env: the robots to collect with.
           skill: a copy of it is used, frozen.
           policy: is trained in place.
-          recordings: where the module tracks motions, to clone from and to keep to the postures of; without them what
+          recordings: motions that the module tracks, to clone from and to keep to the postures of; without them what
             the module does on latents of its prior serves for both.
           clone: whether the policy is first fitted to what the module does; not where it has learned before.
 

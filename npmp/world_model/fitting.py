@@ -57,9 +57,7 @@ class ThroughModelConfig(ModelFitConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.at_least_one(
-            self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch"
-        )  # fmt: skip
+        ranges.at_least_one(self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch")
         ranges.pairs(self, "policy_lr")
         ranges.above_zero(self, "policy_lr")
         ranges.share(self, "ema")
