@@ -19,6 +19,7 @@ from npmp.envs.state import RobotState
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.world_model.fitting import ModelFit
 from npmp.world_model.replay import Replay
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 from tests.environments import imitation_env
@@ -107,20 +108,21 @@ def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motions: MotionSet) -> None:
+def test_overlapped_updates_learn_from_the_iteration_before(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the
     beginning."""
     trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
     trainer.warm_up()
     seen: list[int] = []
-    fit = trainer.fit
+    fit = ModelFit.__call__
 
-    def watched(replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
+    def watched(self: ModelFit, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
         seen.append(replay.filled)
-        return fit(replay, progress, generator)
+        return fit(self, replay, progress, generator)
 
-    watched.skipped = 0  # type: ignore[attr-defined]
-    trainer.fit = watched  # type: ignore[assignment]
+    monkeypatch.setattr(ModelFit, "__call__", watched)
     run(trainer, 2)
     assert seen == [12, 16] and trainer.replay.filled == 20
     assert trainer.env_steps == 12 * (12 + 2 * 4)
