@@ -449,7 +449,10 @@ def _prepared(
     for key in ("threads", "torch_threads"):
         if config.get(key) is not None:
             at_least(config, **{key: 1})
-    device = check_device(str(config.device), verb_name=name, devices=devices)
+    device = str(config.device)
+    if device.startswith("cuda") and "cuda" not in devices:
+        raise InputError(f"device={device}: npmp {name} computes on the CPU only so far; use device=cpu")
+    check_device(device)
     place, new = _prepare_out(name, config, out, job.name, protect=protect)
     made += new
     begun: list[bool] = []

@@ -16,7 +16,7 @@ from npmp.envs import load_motions
 from npmp.nets.high_level import HighLevelConfig
 from npmp.skill import SkillModule
 from npmp.training import loggers
-from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, train_policy
+from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, check_task, train_policy
 
 
 def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
@@ -26,10 +26,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
       InputError: for an unknown task or algorithm, settings out of range, or a module or dataset that does not fit.
     """
     kind: Any = tasks.find(config.task.name)
-    if not kind.inputs or kind.policies_of:
-        names = ", ".join(task.name for task in tasks.TASKS if task.inputs and not task.policies_of)
-        how = f", which npmp evaluate judges a policy of {kind.policies_of[0]} by" if kind.policies_of else ""
-        raise InputError(f"no reuse task '{kind.name}'{how}; there are: {names}")
+    check_task(kind)
     if config.algo.name not in REUSE_ALGORITHMS:
         raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}")
     at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)

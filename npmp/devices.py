@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
 from mocap_data.errors import InputError
 
 
-def check_device(device: str, *, verb_name: str = "", devices: Sequence[str] = ("cpu", "cuda")) -> str:
-    """`device` where it exists and the verb can use its kind. Raises InputError. Asks torch only about other than the
-    CPU."""
+def check_device(device: str) -> str:
+    """`device` where it exists. Raises InputError. Asks torch only about other than the CPU."""
     if device == "cpu":
         return device
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
-    if "cuda" not in devices:
-        raise InputError(f"device={device}: npmp {verb_name} computes on the CPU only so far; use device=cpu")
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

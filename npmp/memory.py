@@ -52,6 +52,22 @@ def require_batch(batch: int, steps: int, hidden: Sequence[int], width: int, *, 
     require_memory(batch * each, f"{key}={batch}: a batch of that many")
 
 
+def require_demonstration(steps: int, num_envs: int, width: int, *, key: str = "algo.clone_steps") -> None:
+    """What robots show over control steps, `width` floats of each: kept step by step, then stacked.
+
+    Raises: InputError.
+    """
+    require_memory(2 * 4 * width * steps * num_envs, f"{key}={steps}: that many steps of {num_envs:,} robots")
+
+
+def require_terrain(fields: int, points: int, *, key: str = "task.terrain_fields") -> None:
+    """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and in its model.
+
+    Raises: InputError.
+    """
+    require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}={fields}: that many fields")
+
+
 def require_context(frames: int, width: int, hidden: int, *, key: str = "task.future_frames") -> None:
     """The encoder's features of every frame of the reference, which the scales are taken from, and its first layer with
     gradient and two moments.

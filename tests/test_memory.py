@@ -9,6 +9,7 @@ import pytest
 from mocap_data.errors import InputError
 from npmp import memory
 from npmp.robots import Robot
+from npmp.sim.terrain import Terrain, TerrainConfig
 from npmp.world_model.replay import Replay
 
 
@@ -47,6 +48,8 @@ def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
         ),
         ("algo.num_envs=10000000", lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128})),
         ("algo.model_batch=10000000", lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57)),
+        ("algo.clone_steps=10000000", lambda: memory.require_demonstration(10**7, 512, 160)),
+        ("task.terrain_fields=1000000000", lambda: Terrain(TerrainConfig("perlin", fields=10**9))),
         ("task.future_frames", lambda: memory.require_context(10**5, 57 * 10**6, 256)),
     ):
         with pytest.raises(InputError, match=f"^{key}.* needs about .* GiB of memory"):

@@ -34,6 +34,7 @@ NO_FIELDS = {
 # Fields that are no keys of the YAML, and why.
 NO_KEYS = {
     "algo/mo_vmpo": {"learner.regularizer_weight": "beta, which the trainer sets at every iteration"},
+    "algo/vmpo": {"learner.objectives": "the task's, which the trainer asks it for"},
 }
 
 

@@ -30,6 +30,7 @@ from experiments.report.parts import (
 from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
 from npmp.sim.terrain import PERIOD_M
+from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
 
 GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
 DEG = 180.0 / np.pi
@@ -39,10 +40,6 @@ _ON_ROUGH = (
     "robot. The field repeats itself every 8 m; where the robot fell it is put down elsewhere."
 )
 _MEASURES = {"slopes": ("Slopes", "deg"), "stairs": ("Stairs, height of a step", "m"), "perlin": ("Perlin noise", "m")}
-COMPONENTS = (
-    ("forward_mps", "Forward velocity", "m/s"), ("lateral_mps", "Lateral velocity", "m/s"),
-    ("yaw_rate_rps", "Yaw rate", "rad/s"),
-)  # fmt: skip
 
 
 def judged(
@@ -64,7 +61,7 @@ def judged(
     if packed is not None and clip.ground is not None:
         replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
     sections = [
-        Section("task", "The trial", [_words(found), *_tables(found), *_over_time(asked, trial), *_map(task, trial)]),
+        Section("task", "The trial", [_words(found), *_tables(found), *_over_time(task, trial), *_map(task, trial)]),
         replay,
         _gait(task, trial),
         _speeds(found.get("speeds", ())),
@@ -104,17 +101,17 @@ def _tables(found: Mapping[str, Any]) -> list[Table]:
     return [*tables, Table(("figure", "value"), others)]
 
 
-def _over_time(asked: Mapping[str, np.ndarray], trial: Trial) -> list[Chart]:
-    if len(asked) < 2:
+def _over_time(task: Task, trial: Trial) -> list[Chart]:
+    if (traces := task.traces(trial)) is None:
         return []
     time = (np.arange(len(trial.fell)) + 1) * trial.dt
-    lines = [("commanded", asked["command"], "ref"), ("achieved", asked["achieved"], "robot")]
+    lines = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
     return [
         figures.line_chart(
             [Line(name, time, values[:, k], css) for name, values, css in lines],
             title=title, unit=unit, width=940, height=165, clip=0,
         )
-        for k, (_, title, unit) in enumerate(COMPONENTS)
+        for k, (title, unit) in enumerate(traces.channels)
     ]  # fmt: skip
 
 
@@ -165,7 +162,7 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     if not rows:
         return None
     parts: list[Any] = [Words("Robots that each keep one command, after a second of another; success: no fall.")]
-    for key, title, unit in COMPONENTS:
+    for key, (title, unit) in zip(COMMAND_NAMES, COMMAND_CHANNELS, strict=True):
         mine = [row for row in rows if row["component"] == key]
         x = [row["command"] for row in mine]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Start
@@ -56,14 +56,8 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Ten
         return qpos, qvel, home.pack()
     reference = Reference(robot, motions)
     frames = torch.arange(reference.num_frames)
-    state, poses = reference.state(frames), reference.bodies(frames)
-    feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
-    points = torch.tensor(np.asarray(robot.foot_points), dtype=torch.float32)  # (feet, points, 3): a sole has several
-    rotation = poses.rotation[:, feet].unsqueeze(2).expand(-1, -1, points.shape[1], 3, 3)
-    centers = poses.position[:, feet].unsqueeze(2) + geometry.to_world(
-        rotation, points.expand(len(frames), *points.shape)
-    )
-    height = centers[..., 2].amin((-1, -2)) - robot.foot_radius
+    state, feet = reference.state(frames), Feet(robot)
+    height = feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2)) - feet.radius
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0
     lowered[:, 2] -= height

@@ -70,7 +70,7 @@ class Trial(NamedTuple):
 class Traces(NamedTuple):
     """What a robot was asked and did, C channels over T control steps."""
 
-    names: tuple[str, ...]  # of the channels, with their units
+    channels: tuple[tuple[str, str], ...]  # name and unit of each
     asked: Tensor  # (T, C)
     done: Tensor  # (T, C)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from npmp.envs.feet import Feet
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
 from npmp.envs.state import RobotState
 from npmp.envs.task import EnvStep, Task
@@ -37,6 +39,7 @@ class TaskEnv(Generic[T]):
         num_threads: int = 0,
         sim: str = "batch",
         device: torch.device | str = "cpu",
+        episode_s: float | None = None,
     ):
         """Build the simulations, each reset; where episodes end by time, at random moments of them, so that they do not
         end together.
@@ -46,6 +49,7 @@ class TaskEnv(Generic[T]):
           num_threads: of the physics; 0: all cores. No result depends on it.
           sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
+          episode_s: of episodes that end by time, where it is shorter than the task's.
 
         Raises:
           InputError: for less than one robot, and as the task and the simulator do.
@@ -55,22 +59,33 @@ class TaskEnv(Generic[T]):
         if num_threads < 0:
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
         self.task, self.robot = task, task.robot
+        self._place: dict[str, Any] = {"num_threads": num_threads, "sim": sim, "device": device}
         self.robots = RobotBatch(
             task.robot,
             flat_scene(task.robot, task.add_to_scene),
             num_envs,
             robots or (RobotBatchConfig().like(task.config) if hasattr(task.config, "hold") else RobotBatchConfig()),
-            num_threads=num_threads,
-            sim=sim,
-            device=device,
+            **self._place,
         )
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.age = torch.zeros(
             num_envs, dtype=torch.long, device=self.device
         )  # control steps since the episode's start
-        self._episode_steps = None if task.episode_s is None else max(1, round(task.episode_s / self.dt))
+        longest = task.episode_s
+        if longest is not None and episode_s is not None:
+            longest = min(longest, episode_s)
+        self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
         task.bind(self)
         self.restart()
+
+    def beside(self, task: Task, *, seed: int) -> TaskEnv[Any]:
+        """As many of the same robots at another task, computed in the same place."""
+        return TaskEnv(task, self.num_envs, robots=self.robots.config, seed=seed, **self._place)
+
+    @cached_property
+    def feet(self) -> Feet:
+        """The feet's places in a pose. Raises InputError for a robot that `Kinematics` does not serve."""
+        return Feet(self.robot).to(self.device)
 
     @property
     def sim(self) -> Simulator:

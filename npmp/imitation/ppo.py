@@ -25,7 +25,7 @@ from torch.distributions import Normal, kl_divergence
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.checkpoint import not_finite
-from npmp.imitation.networks import new_networks
+from npmp.imitation.networks import OnPolicyConfig, new_networks
 from npmp.imitation.policy import (
     CriticInput,
     ImitationCritic,
@@ -40,7 +40,6 @@ from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
-from npmp.training.schedules import prior_weight
 
 if TYPE_CHECKING:
     from rsl_rl.algorithms import PPO
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(OnPolicyConfig):
     """Settings of PPO in imitation; sources with the values in conf/algo/ppo.yaml. Raises ValueError out of range."""
 
     unroll: int = 24  # control steps per robot and iteration
@@ -65,19 +64,13 @@ class PPOConfig:
     desired_kl: float = 0.02  # nats
     max_gradient_norm: float = 1.0  # of actor and critic each
     reward_scale: float = 0.05  # of the rewards that the learner sees
-    initial_std: float = 0.2  # of the setpoints [rad]
-    critic_hidden: tuple[int, ...] = (256, 256, 256)
-    beta: float = 0.01  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
-    beta_power: float = 0.2  # as in MO-V-MPO
-    beta_ramp: float = 0.5  # a share of the run
+    beta: float = 0.01
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "unroll", "epochs", "mini_batches", "critic_hidden")
-        ranges.above_zero(
-            self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale", "initial_std"
-        )
-        ranges.above_zero(self, "beta_power", "beta_ramp")
-        ranges.not_negative(self, "value_weight", "entropy_weight", "beta")
+        super().__post_init__()
+        ranges.at_least_one(self, "unroll", "epochs", "mini_batches")
+        ranges.above_zero(self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale")
+        ranges.not_negative(self, "value_weight", "entropy_weight")
         ranges.share(self, "gamma", "gae_lambda")
 
 
@@ -303,14 +296,7 @@ class PPOTrainer(Resumable):
                 "each needs at least 2"
             )
         self.env, self.config = env, config
-        policy, critic = new_networks(
-            env,
-            net,
-            seed=seed,
-            initial_std=config.initial_std,
-            critic_hidden=config.critic_hidden,
-            objectives=1,
-        )
+        policy, critic = new_networks(env, net, config, seed=seed, objectives=1)
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.policy = policy
         self.actor = PPOActor(policy, env.num_envs, self.generator)
@@ -388,8 +374,7 @@ class PPOTrainer(Resumable):
         Raises:
           NonFiniteGradient: with the weights as they were before that mini-batch.
         """
-        c = self.config
-        self.penalty.mirror_loss_coeff = beta = prior_weight(progress, c.beta, c.beta_power, c.beta_ramp)
+        self.penalty.mirror_loss_coeff = beta = self.config.beta_at(progress)
         metrics = self.collect()
         try:
             learned = self.learner.update()

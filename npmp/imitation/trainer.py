@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.imitation.networks import new_networks
+from npmp.imitation.networks import OnPolicyConfig, new_networks
 from npmp.imitation.policy import (
     ImitationPolicy,
     ImitationPolicyInput,
@@ -23,23 +23,17 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
-from npmp.training.schedules import prior_weight
 from npmp.tree import stack_trees
 
 
 @dataclass(frozen=True)
-class MOVMPOConfig:
+class MOVMPOConfig(OnPolicyConfig):
     """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises ValueError out of
     range."""
 
     unroll: int = 32  # control steps per robot and iteration
     updates: int = 2  # passes over an unroll
     minibatches: int = 4  # groups of robots per pass, one gradient step each
-    initial_std: float = 0.2  # of the setpoints [rad]
-    critic_hidden: tuple[int, ...] = (256, 256, 256)
-    beta: float = 0.03  # weight of the KL to the prior at the end of its course, per nat summed over latent dimensions
-    beta_power: float = 0.2  # beta (1 - (1 - min(1, k / K))^power)
-    beta_ramp: float = 0.5  # K, as a share of the run
     learner: VMPOConfig = field(
         default_factory=lambda: VMPOConfig(
             objectives=REWARD_TERMS, epsilon_std=1e-3, target_period=8, learning_rate=1e-3, dual_learning_rate=3e-2,
@@ -48,14 +42,8 @@ class MOVMPOConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "unroll", "updates", "minibatches", "critic_hidden")
-        ranges.above_zero(self, "initial_std", "beta_power", "beta_ramp")
-        ranges.not_negative(self, "beta")
-
-    def beta_at(self, progress: float) -> float:
-        """The weight of the KL when a share of the run is done (robot-NPMP): slow at first, steep at the end of the
-        ramp."""
-        return prior_weight(progress, self.beta, self.beta_power, self.beta_ramp)
+        super().__post_init__()
+        ranges.at_least_one(self, "unroll", "updates", "minibatches")
 
 
 class MOVMPOTrainer(Resumable):
@@ -83,14 +71,7 @@ class MOVMPOTrainer(Resumable):
             raise InputError(
                 f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)"
             )
-        policy, critic = new_networks(
-            env,
-            net,
-            seed=seed,
-            initial_std=config.initial_std,
-            critic_hidden=config.critic_hidden,
-            objectives=len(env.objectives),
-        )
+        policy, critic = new_networks(env, net, config, seed=seed, objectives=len(env.objectives))
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.learner = VMPOLearner(policy, critic, config.learner)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)

@@ -48,7 +48,7 @@ class LatentGaussian(NamedTuple):
 
     mean: Tensor  # (..., d)
     std: Tensor  # (..., d)
-    theta: Tensor  # (..., 1) weight of z_{t-1}, in (0, 1)
+    theta: Tensor  # (..., 1) weight of z_{t-1}, in (0, 1); 0 for a white prior
 
 
 class HighLevelNet(nn.Module):

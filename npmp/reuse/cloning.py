@@ -30,7 +30,7 @@ class Demonstration(NamedTuple):
     mean: Tensor  # (T, n, d) of the latents that were drawn; the latents themselves where nobody says
     std: Tensor  # (T, n, d) zero where nobody says
     first: Tensor  # (T, n) bool
-    after: Tensor  # (T, n, s) packed state after the step
+    after: Tensor  # (T, n, s) packed state after the step, heights above the ground (`Task.local_state`)
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
 
 
@@ -62,7 +62,8 @@ def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstra
     rows: list[dict[str, Any]] = []
 
     def record(moment: Moment) -> None:
-        rows.append(moment.decision.note | {"after": moment.step.state.pack(), "failed": moment.step.terminated})
+        after = env.task.local_state(moment.step.state).pack()
+        rows.append(moment.decision.note | {"after": after, "failed": moment.step.terminated})
 
     rollout(actor, env, steps, record)
     return Demonstration(**stack_trees(rows))
@@ -82,11 +83,13 @@ def labelled(shown: Demonstration, task: DifferentiableTask, window: int) -> tup
     return goal, sound & ~(here & (shown.std[: len(goal)] == 0).all(-1))
 
 
-def held_up(shown: Demonstration, steps: int) -> RobotState:
-    """The states after which no robot failed for so many steps, (k, ...); all of them where everybody did."""
+def held_up(shown: Demonstration, steps: int, *, at_most: int = 1_000_000) -> RobotState:
+    """The states after which no robot failed for so many steps, (k, ...); all of them where everybody did. Of more than
+    `at_most` evenly spread ones: torch's quantiles take no more than 16 million."""
     soon = shown.failed.float().unfold(0, min(steps, len(shown.failed)), 1).sum(-1) > 0
     soon = soon & ~soon.all()
-    return RobotState.unpack(shown.after[: len(soon)][~soon])
+    held = shown.after[: len(soon)][~soon]
+    return RobotState.unpack(held[:: -(-len(held) // at_most)])
 
 
 def fit_policy(
@@ -100,7 +103,7 @@ def fit_policy(
     batch: int,
     updates: int,
     rate: tuple[float, float],
-) -> list[float]:
+) -> tuple[float, float]:
     """Fit a policy to what was shown, each step with the goal that it led to; by sequences, the memory empty before
     each.
 
@@ -108,11 +111,12 @@ def fit_policy(
       window: control steps over which a goal is what was achieved in the mean.
       rate: of Adam, from the first to the last update.
 
-    Returns: the loss of every update: cross entropy of the policy relative to what was shown, per step [nats].
+    Returns: the first and the last update's loss: cross entropy of the policy relative to what was shown, per step
+      [nats].
     """
     goal, sound = labelled(shown, task, window)
     optimizer = torch.optim.Adam(policy.parameters(), lr=rate[0])
-    losses = []
+    losses: list[Tensor] = []
     steps, robots = sound.shape
     for update in range(updates):
         for group in optimizer.param_groups:
@@ -130,5 +134,5 @@ def fit_policy(
         loss.backward()
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
-        losses.append(loss.item())
-    return losses
+        losses[1:] = [loss.detach()]  # behind the first the last
+    return losses[0].item(), losses[-1].item()

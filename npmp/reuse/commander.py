@@ -19,7 +19,7 @@ from npmp import ranges
 @dataclass(frozen=True)
 class CommanderConfig:
     """How ANYmal dribbles [D: by evolution in a kinematic model, docs/learning.md].
-    Raises ValueError unless all are above zero."""
+    Raises ValueError for values out of range."""
 
     reach: float = 0.40  # the place is this far behind the ball [m]
     side: float = 0.22  # and this far to the side, where a fore foot is [m]

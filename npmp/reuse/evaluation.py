@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mocap_data.outside import require_memory
 from npmp import geometry
-from npmp.envs.feet import Feet
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.rollout import Actor, Moment, at_end_but_time, rollout
@@ -100,7 +99,7 @@ def gait(trial: Trial) -> dict[str, float]:
 
 class _TrialRecorder:
     def __init__(self, env: TaskEnv[Any]):
-        self.env, self.feet = env, Feet(env.robot).to(env.device)
+        self.env = env
         self.who = torch.arange(env.num_envs, device=env.device)
         self.soles = self._soles()
         self.seen: dict[str, list[Tensor]] = {}
@@ -116,10 +115,10 @@ class _TrialRecorder:
 
     def _soles(self) -> Tensor:
         """Where each foot is, and how high its lowest point above the ground there, (n, F, 3) [m]."""
-        state, radius = self.env.task.unmoved(self.env.state), self.feet.radius
-        place = self.feet(state.root_pos, state.root_rot, state.joint_pos)
+        state, feet = self.env.task.unmoved(self.env.state), self.env.feet
+        place = feet(state.root_pos, state.root_rot, state.joint_pos)
         ground = self.env.task.ground_at(place[..., :2], self.who)
-        height = place[..., 2] - radius - (0.0 if ground is None else ground)
+        height = place[..., 2] - feet.radius - (0.0 if ground is None else ground)
         return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(0.0)
 
     def __call__(self, moment: Moment) -> None:

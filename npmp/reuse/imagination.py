@@ -20,7 +20,7 @@ from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.skill import SkillModule
 from npmp.world_model.compiling import compiled
 from npmp.world_model.imagination import driven, sensed
-from npmp.world_model.losses import TrackingWeights
+from npmp.world_model.losses import TrackingWeights, setpoint_costs
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Start
@@ -63,7 +63,7 @@ class Imagined(NamedTuple):
     style: Tensor  # `DifferentiableTask.imagined_style`
     posture: Tensor  # distance from the postures that are known to hold, per step
     effort: Tensor  # distance of setpoints from the joints before, summed over joints, per step [rad]
-    roughness: Tensor  # change of setpoints, summed over joints, per step [rad]
+    smoothness: Tensor  # change of setpoints, summed over joints, per step [rad]
     kl: Tensor  # of the policy to the prior, per step [nats]
     std: Tensor  # of the policy's latents
 
@@ -131,10 +131,8 @@ class PolicyImagination:
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
         away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
-        before = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
-        effort, roughness = (
-            (after.setpoint - other).abs().sum(-1).mean() for other in (before.joint_pos, before.setpoint)
-        )
+        preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
+        effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
         task, style = self.task.imagined_loss(after, goal).mean(), self.task.imagined_style(after).mean()
         kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
-        return Imagined(task, style, away.mean(), effort, roughness, kl, std)
+        return Imagined(task, style, away.mean(), effort, smoothness, kl, std)

@@ -41,16 +41,17 @@ class JudgingConfig:
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "robots")
         ranges.above_zero(self, "short_s", *(() if self.seconds is None else ("seconds",)))
-        if self.speeds < 0 or self.speeds == 1 or not all(0.0 < force < math.inf for force in self.pushes):
-            raise ValueError(f"speeds must be 0 or at least 2 and pushes above 0 N; got {self.speeds}, {self.pushes}")
+        if self.speeds != 0 and not 2 <= self.speeds <= 1000:
+            raise ValueError(f"speeds must be 0 or 2 to 1000, got {self.speeds}")
+        if not all(0.0 < force < math.inf for force in self.pushes):
+            raise ValueError(f"pushes must be above 0 N, got {list(self.pushes)}")
 
 
 class Judged(NamedTuple):
     """What came of it."""
 
-    figures: dict[
-        str, Any
-    ]  # of the task, its effort, and a row per speed, push and ground, under their settings' names
+    # of the task, its effort and gait, and a row per speed, push and ground, under their settings' names
+    figures: dict[str, Any]
     trial: Trial  # the main one
     task: Task  # that it was a trial of
 
@@ -175,7 +176,7 @@ class Pushed:
 def under_pushes(
     actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
-    """Robots that walk straight on at half of their range and are each pushed once, from evenly spread directions.
+    """Robots that walk straight on, at the middle of their range, each pushed once, from evenly spread directions.
 
     env: as many robots for each of the forces [N]. Nobody else may push them.
 

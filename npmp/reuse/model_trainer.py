@@ -7,19 +7,19 @@ loop is imitation's (`npmp.world_model.trainer`): collect with the policy, fit t
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
-from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.task import DifferentiableTask
 from npmp.envs.task_env import TaskEnv
-from npmp.memory import require_batch, require_replay
+from npmp.memory import require_batch, require_demonstration, require_replay
 from npmp.nets.high_level import HighLevelState
 from npmp.nets.init import seeded
 from npmp.reuse.actor import PolicyMemory
@@ -29,11 +29,11 @@ from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
-from npmp.tasks.imitation import ImitationEnv
+from npmp.tasks.imitation import Imitation
 from npmp.training.schedules import linear
 from npmp.world_model.averaging import follow
 from npmp.world_model.collection import robot_note, robot_sizes
-from npmp.world_model.fitting import ModelFit, ModelFitConfig
+from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Replay, Start
@@ -42,20 +42,16 @@ _WHOLE = 1.0  # second after which a robot of the prior that has not failed coun
 
 
 @dataclass(frozen=True)
-class ModelTrainerConfig(ModelFitConfig):
+class ModelTrainerConfig(ThroughModelConfig):
     """Settings of learning through a model in reuse; sources with the values in conf/algo/in_reuse/world_model.yaml.
     Raises ValueError for values out of range."""
 
-    collect_steps: int = 2  # control steps per robot and iteration
-    replay_steps: int = 96  # control steps kept per robot
-    warmup_steps: int = 32  # control steps per robot before the first update
+    replay_steps: int = 96
+    warmup_steps: int = 32
     warmup_updates: int = 200  # of the model alone, before the policy's first
     episode_s: float | None = 4.0  # of training, shorter than the task's: robots start often; None: the task's own
     action_noise: float = 0.05  # [rad], while collecting
-    policy_updates: int = 4  # per iteration
-    policy_batch: int = 128  # imagined robots per update
     horizon: int = 24  # imagined control steps
-    policy_lr: tuple[float, float] = (5e-4, 5e-5)
     new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
     beta: float = 0.01  # weight of the KL to the prior, summed over latent dimensions [1/nat]
     # shares of the run from which on the task's style counts, and counts in full: of a new policy, one that has learned
@@ -64,9 +60,6 @@ class ModelTrainerConfig(ModelFitConfig):
     posture: float = 2.0  # weight of the distance from the postures that are known to hold
     effort: float = 0.02  # weight of the setpoints' distance from the joints, summed over them [1/rad]
     smoothness: float = 0.02  # weight of the setpoints' change per step, summed over joints [1/rad]
-    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; see `averaging`
-    model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
-    imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
     imagine_pushes: bool = False  # a push that there is where imagination starts goes on
     clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
     clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
@@ -77,26 +70,17 @@ class ModelTrainerConfig(ModelFitConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.at_least_one(
-            self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch", "horizon",
-            "clone_steps", "clone_batch", "clone_sequence",
-        )  # fmt: skip
-        ranges.pairs(self, "policy_lr", "clone_lr")
-        ranges.above_zero(self, "policy_lr", "clone_lr", "clone_window_s")
+        ranges.at_least_one(self, "horizon", "clone_steps", "clone_batch", "clone_sequence")
+        ranges.pairs(self, "clone_lr")
+        ranges.above_zero(self, "clone_lr", "clone_window_s")
         ranges.not_negative(
             self, "warmup_updates", "action_noise", "beta", "posture", "effort", "smoothness", "clone_updates"
         )
-        ranges.share(self, "new_goals", "ema")
+        ranges.share(self, "new_goals")
         if not 0.0 <= self.style_ramp[0] < self.style_ramp[1]:
             raise ValueError(f"style_ramp must be two shares of a run, 0 <= begin < full; got {list(self.style_ramp)}")
         if self.episode_s is not None:
             ranges.above_zero(self, "episode_s")
-        if self.replay_steps <= self.window + 1:
-            raise ValueError(
-                f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one"
-            )
-        if not self.window < self.warmup_steps:
-            raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
 
 
 class ModelTrainer(Resumable):
@@ -109,7 +93,7 @@ class ModelTrainer(Resumable):
         policy: HighLevelPolicy,
         config: ModelTrainerConfig | None = None,
         *,
-        recordings: ImitationEnv | None = None,
+        recordings: Imitation | None = None,
         new: bool = True,
         seed: int = 0,
     ):
@@ -119,7 +103,7 @@ class ModelTrainer(Resumable):
           env: the robots to collect with.
           skill: a copy of it is used, frozen.
           policy: is trained in place.
-          recordings: where the module tracks motions, to clone from and to keep to the postures of; without them what
+          recordings: motions that the module tracks, to clone from and to keep to the postures of; without them what
             the module does on latents of its prior serves for both.
           new: whether the policy is first fitted to what the module does; not where it has learned before.
 
@@ -127,13 +111,14 @@ class ModelTrainer(Resumable):
           InputError: for a module of another robot, a task that cannot be learned through a model, or too few steps to
             clone from.
         """
-        self.env, self.config, self.recordings = env, config or ModelTrainerConfig(), recordings
+        self.env, self.config, self.recordings, self.seed = env, config or ModelTrainerConfig(), recordings, seed
         c = self.config
         self.task = _checked(env, skill)
         self.new = new
         # without skills there is nothing to clone, without a word on what a step has achieved no goal that it was for
         says = skill.contract.decoder != "joints" and self.task.achieved(env.state) is not None
         self.clones = new and c.clone_updates > 0 and says
+        self.demonstrates = self.clones or recordings is None
         if recordings is not None and self.clones:
             skill.check_encoder(env.robot)
         least = self.clone_window + c.clone_sequence
@@ -147,15 +132,11 @@ class ModelTrainer(Resumable):
         with seeded(seed):
             self.model = WorldModel(env.home, env.dt, c.model_hidden, self.physics_size, env.robots.lever)
         self.model.to(env.device)
-        if c.compile:
-            torch.compiler.reset()  # a trainer before this one counts towards torch's limit of recompilations
         self.fit = ModelFit(self.model, c)
-        self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it
-        known = env.state if recordings is None else recordings.task.reference.frames
-        self.postures = PostureRange(known)  # without recordings set by `warm_up`
-        sensing = env.robots.sensing if c.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
+        known = env.state if recordings is None else recordings.reference.frames
+        self.postures = PostureRange(known).to(env.device)  # without recordings set by `warm_up`
         self.imagination = PolicyImagination(
-            self.online, self.skill, self.frozen, sensing, self.task, self.postures, compile=c.compile
+            self.online, self.skill, self.fit.frozen, c.sensing(env), self.task, self.postures, compile=c.compile
         )
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=c.policy_lr[0])
         self.replay = self._empty_replay()
@@ -178,7 +159,7 @@ class ModelTrainer(Resumable):
     @property
     def steps_before(self) -> int:
         """Environment steps before the first iteration."""
-        shown = self.config.clone_steps if self.clones or self.recordings is None else 0
+        shown = self.config.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
     def _empty_replay(self) -> Replay:
@@ -197,6 +178,11 @@ class ModelTrainer(Resumable):
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
+        if self.demonstrates:
+            width, net = 2 * sizes["state"] + env.robots.sensing.width + 3 * sizes["z"], self.online.net.config
+            require_demonstration(c.clone_steps, env.num_envs, width)
+            units = (net.input_width, net.hidden_width, net.hidden_width, 4 * net.lstm_width)
+            require_batch(c.clone_batch, c.clone_sequence, units, width, key="algo.clone_batch")
         return Replay(c.replay_steps, env.num_envs, sizes, env.device, frames=1)
 
     # --- before the first iteration ---
@@ -210,19 +196,19 @@ class ModelTrainer(Resumable):
         updates = -(-self.config.warmup_updates // self.config.model_updates)
         for _ in range(updates):
             figures |= self.fit(self.replay, 0.0, self.generator)
-        self.frozen.load_state_dict(self.model.state_dict())
+        self.fit.freeze()
         return figures
 
     def _clone(self) -> dict[str, float]:
         """Fit the policy to what the module does of itself, and take the range of postures from it where there are no
         recordings. Returns the cross entropy before and after."""
         c, recordings = self.config, self.recordings
-        if not self.clones and recordings is not None:
+        if not self.demonstrates:
             return {}
         actor = (
             PriorActor(self.skill, self.generator) if recordings is None else TrackingActor(self.skill, self.generator)
         )
-        env: TaskEnv[Any] = self.env if recordings is None else recordings
+        env = self.env if recordings is None else self.env.beside(recordings, seed=self.seed + 1)
         shown = demonstrate(Demonstrator(actor, self.generator, c.action_noise), env, c.clone_steps)
         self.env_steps += c.clone_steps * env.num_envs
         if recordings is None:
@@ -231,7 +217,7 @@ class ModelTrainer(Resumable):
             self.postures.high.copy_(held.high)
         if not self.clones:
             return {}
-        losses = fit_policy(
+        first, last = fit_policy(
             self.online,
             shown,
             self.task,
@@ -243,7 +229,7 @@ class ModelTrainer(Resumable):
             rate=c.clone_lr,
         )
         self.average.load_state_dict(self.online.state_dict())
-        return {"clone_loss_before": losses[0], "clone_loss": losses[-1]}
+        return {"clone_loss_before": first, "clone_loss": last}
 
     # --- collection ---
 
@@ -308,7 +294,7 @@ class ModelTrainer(Resumable):
             group["lr"] = linear(c.policy_lr, progress)
         self.skipped = 0
         metrics = self._collect(c.collect_steps) | self.fit(self.replay, progress, self.generator)
-        self.frozen.load_state_dict(self.model.state_dict())
+        self.fit.freeze()
         for _ in range(c.policy_updates):
             learned = self.improve_policy(progress)
         self.iteration_count += 1
@@ -326,17 +312,14 @@ class ModelTrainer(Resumable):
         begins, full = c.style_ramp
         ramp = min(max((progress - begins) / (full - begins), 0.0), 1.0) if self.new else 1.0
         loss = imagined.task + ramp * imagined.style + c.posture * imagined.posture + c.beta * imagined.kl
-        loss = loss + c.effort * imagined.effort + c.smoothness * imagined.roughness
-        self.online.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.online.parameters(), c.clip_grad)
-        if torch.isfinite(norm):  # one bad batch must not poison the run
-            self.optimizer.step()
+        loss = loss + c.effort * imagined.effort + c.smoothness * imagined.smoothness
+        norm = descend(loss, self.online, c.clip_grad, self.optimizer)
+        if math.isfinite(norm):
             follow(self.average, self.online, c.ema, self.iteration_count * c.policy_updates)
         else:
             self.skipped += 1
         named = {f"imagined_{name}": value.item() for name, value in imagined._asdict().items()}
-        return {"kl": named.pop("imagined_kl"), **named, "policy_grad_norm": norm.item()}
+        return {"kl": named.pop("imagined_kl"), **named, "policy_grad_norm": norm}
 
     def _asked(self, goal: Tensor) -> Tensor:
         """What imagined robots are asked: what they were, or something new, so that changes are learned."""

@@ -155,11 +155,7 @@ class HighLevelPolicy(nn.Module):
         Raises:
           InputError: for a task with other inputs.
         """
-        if list(task.inputs) != self.contract.command:
-            raise InputError(
-                f"the policy is told {', '.join(self.contract.command)}; task '{task.name}' tells"
-                f" {', '.join(task.inputs)}"
-            )
+        self._check_inputs(task)
         asked = [list(pair) for pair in task.input_range()]
         contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={})
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
@@ -275,13 +271,19 @@ class HighLevelPolicy(nn.Module):
         """Refuse a task that does not say to this policy what it was trained to be told.
 
         Raises:
-          InputError: naming both tasks.
+          InputError: naming both tasks, or both lists of inputs where the tasks fit.
         """
         own, known = self.contract, (task.name, *task.policies_of)
-        if own.task not in known or own.command != list(task.inputs):
+        if own.task not in known:
             raise InputError(
                 f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
             )
+        self._check_inputs(task)
+
+    def _check_inputs(self, task: Task | type[Task]) -> None:
+        if list(task.inputs) != self.contract.command:
+            told, tells = (", ".join(names) or "nothing" for names in (self.contract.command, task.inputs))
+            raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

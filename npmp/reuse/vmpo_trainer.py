@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
 from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.features import Normalizer
 from npmp.envs.task_env import TaskEnv
@@ -32,9 +31,10 @@ class VMPOTrainerConfig:
     unroll: int = 20  # control steps per robot and iteration
     updates: int = 4  # gradient steps per unroll
     critic_hidden: tuple[int, ...] = (256, 256, 256)
+    # `objectives` are the task's, whatever is said here
     learner: VMPOConfig = field(
         default_factory=lambda: VMPOConfig(
-            objectives=("velocity",), epsilon_std=1e-3, gamma=0.97, target_period=10, learning_rate=1e-3,
+            epsilon_std=1e-3, gamma=0.97, target_period=10, learning_rate=1e-3,
             dual_learning_rate=3e-2, initial_alpha_mean=0.1, initial_alpha_std=0.1, regularizer_weight=0.01,
             popart_step_size=3e-3,
         )
@@ -52,10 +52,10 @@ class VMPOTrainerConfig:
 class PrivilegedCritic(nn.Module):
     """Values from all that there is to know (`Task.privileged`) and the latent in force, scaled by fixed figures."""
 
-    def __init__(self, size: int, config: VMPOTrainerConfig):
+    def __init__(self, size: int, hidden: tuple[int, ...], objectives: int):
         super().__init__()
         self.scale = Normalizer(size)
-        self.net = HighLevelCritic(size, config.critic_hidden, len(config.learner.objectives))
+        self.net = HighLevelCritic(size, hidden, objectives)
 
     @property
     def value_head(self) -> nn.Linear:
@@ -91,23 +91,20 @@ class VMPOTrainer(Resumable):
           policy: is trained in place.
 
         Raises:
-          InputError: for a module of another robot, or objectives that are not the environment's.
+          InputError: for a module of another robot, or bounds that are not as many as the task's objectives.
         """
         self.env, self.config = env, config or VMPOTrainerConfig()
         skill.check_robot(env.robot)
-        if self.config.learner.objectives != tuple(env.objectives):
-            raise InputError(
-                f"the task's objectives are {list(env.objectives)}, the algorithm's "
-                f"{list(self.config.learner.objectives)}"
-            )
+        rules = replace(self.config.learner, objectives=tuple(env.objectives))
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         policy.to(env.device)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         privileged = env.task.privileged().shape[-1]
         with seeded(seed):
-            self.critic = PrivilegedCritic(privileged + skill.latent_dim, self.config).to(env.device)
+            width = privileged + skill.latent_dim
+            self.critic = PrivilegedCritic(width, self.config.critic_hidden, len(env.objectives)).to(env.device)
         _fit_critic_scales(self.critic.scale, self.skill, policy, env.num_actions)
-        self.learner = VMPOLearner(policy, self.critic, self.config.learner, self._kl_to_prior)
+        self.learner = VMPOLearner(policy, self.critic, rules, self._kl_to_prior)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
         self.iteration_count = 0

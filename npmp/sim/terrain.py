@@ -25,6 +25,7 @@ from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
 from npmp import ranges
+from npmp.memory import require_terrain
 from npmp.sim.scene import FLOOR
 
 FloatArray = NDArray[np.floating[Any]]
@@ -218,17 +219,19 @@ class Terrain:
     """
 
     def __init__(self, config: TerrainConfig):
-        """Make the fields; the same settings give the same bits."""
+        """Make the fields; the same settings give the same bits. Raises InputError for more than memory holds."""
         self.config = config
         self.cell = _COARSE if config.kind in _SMOOTH else _FINE
         grid = Grid(round(PERIOD_M / self.cell), self.cell)
+        margin = grid.of(MARGIN_M)
+        slot = grid.points + 2 * margin
+        require_terrain(config.fields, slot**2)
         first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
         row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
         names = KINDS if config.kind == "mixed" else (config.kind,)
         self.kinds = [names[(i - first[row]) % len(names)] for i, row in enumerate(row_of)]
         self.levels = [config.level * (int(row) + 1) / config.rows for row in row_of]
-        margin, across = grid.of(MARGIN_M), math.ceil(math.sqrt(config.fields))
-        slot = grid.points + 2 * margin
+        across = math.ceil(math.sqrt(config.fields))
         size = np.array([across * slot, -(-config.fields // across) * slot])  # columns, rows
         self._half = (size - 1) * self.cell / 2.0
         heights = np.zeros((size[1], size[0]))

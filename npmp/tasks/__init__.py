@@ -8,14 +8,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any
-
-import torch
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp import robots
+from npmp.devices import check_device
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import Task
@@ -23,6 +22,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.dribble import Dribble, DribbleConfig, DribbleEnv
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
+from npmp.tasks.path import Path, PathConfig
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "Imitation",
     "ImitationConfig",
     "ImitationEnv",
+    "Path",
+    "PathConfig",
     "Walk",
     "WalkConfig",
     "WalkEnv",
@@ -60,7 +62,7 @@ def make(
     task: str | type[Task],
     *,
     robot: str | Robot,
-    data: str | Path | MotionSet | None = None,
+    data: str | File | MotionSet | None = None,
     num_envs: int = 256,
     robots_config: RobotBatchConfig | None = None,
     seed: int = 0,
@@ -72,7 +74,7 @@ def make(
     """An environment by its task's name.
 
     Args:
-      task: "imitation" (needs `data`), "walk" or "dribble" (`data` gives start poses), or a class of your own.
+      task: "imitation" (needs `data`), "walk", "path" or "dribble" (`data` gives start poses), or a class of your own.
       robot: a robot or its name.
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.
@@ -85,7 +87,7 @@ def make(
       InputError: for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
     """
     kind: Any = find(task) if isinstance(task, str) else task
-    _check_device(str(device))
+    check_device(str(device))
     if not isinstance(robot, Robot):
         robot = robots.load(robot)
     known = [f.name for f in fields(kind.config_type)]
@@ -105,13 +107,3 @@ def make(
         sim=sim,
         device=device,
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        asked = torch.device(device)
-    except RuntimeError:
-        raise InputError(f"no device '{device}'; there are: cpu, cuda, cuda:N") from None
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if asked.type == "cuda" and (asked.index or 0) >= found:
-        raise InputError(f"device={device}: torch sees {found or 'no'} CUDA devices here; use device='cpu'")

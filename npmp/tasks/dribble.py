@@ -306,8 +306,8 @@ class Dribble(Task):
     def script(self, steps: int, generator: torch.Generator) -> None:
         """As `Task.script`: the directions of all jumps, which come at whole periods for everyone."""
         jumps = max(1, -(-steps // self._period))
-        self._script = torch.rand((jumps, self.env.num_envs), generator=generator, device=generator.device)
-        self._script, self._scripted = self._script.to(self.env.device), 0
+        self._script = torch.rand((jumps, self.env.num_envs), generator=generator, device=self.env.device)
+        self._scripted = 0
 
     def unscript(self) -> None:
         """As `Task.unscript`."""
@@ -329,7 +329,7 @@ class Dribble(Task):
 
     def traces(self, trial: Trial) -> Traces:
         """As `Task.traces`: where the ball was asked to be, and where it was, in the world."""
-        return Traces(("ball_x_m", "ball_y_m"), trial.seen["target"][:, 0], trial.seen["ball"][:, 0])
+        return Traces((("Ball, x", "m"), ("Ball, y", "m")), trial.seen["target"][:, 0], trial.seen["ball"][:, 0])
 
     # --- checkpoints ---
 

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from npmp import geometry
-from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
-from npmp.robots import Robot
 from npmp.sim.terrain import PERIOD_M, Terrain
 
 # what a critic knows of the ground: heights at points around the robot, forwards and to the left [m]
@@ -35,16 +33,15 @@ class Ground:
     `field`, `row` (n,) long; `moved` (n, 2) [m]: whole periods by which a robot was moved since its episode began.
     """
 
-    def __init__(self, robot: Robot, terrain: Terrain):
-        self.robot, self.terrain = robot, terrain
+    def __init__(self, terrain: Terrain):
+        self.terrain = terrain
         self.add_to_scene = terrain.add_to_scene
-        self.grid_size = len(AHEAD) * len(ASIDE)
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         n, device = env.num_envs, env.device
         self.env, self.terrain = env, self.terrain.to(device)
-        self._feet = Feet(self.robot).to(device)
+        self._feet = env.feet
         self._levels = torch.tensor(self.terrain.levels, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE)).to(device)

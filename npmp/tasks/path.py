@@ -171,12 +171,14 @@ class Path(Walk):
     def __init__(self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None):
         """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask for."""
         super().__init__(robot, config or PathConfig(), motions)
-        c, (_, fastest), (left, right) = self.config, self._bounds[0], self._bounds[2]
+        c, ((_, fastest), _, (left, right)) = self.config, self.config.range
         if c.speed_mps > fastest:
             raise InputError(f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)")
         if not (turning := min(-left, right)) > 0.0:
             raise InputError(f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s")
         self.course, self._turning = course_of(waypoints_of(c.path)), turning
+        # points around the last nearest one that the next is sought among
+        self._reach = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
         every = torch.arange(round(self.course.length / SPACING_M) + 1)
         needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
         self.trial_s = 5.0 + 1.25 * needed
@@ -185,7 +187,7 @@ class Path(Walk):
         """As `Task.bind`."""
         device, n = env.device, env.num_envs
         self.course = self.course._replace(**{k: getattr(self.course, k).to(device) for k in Course._fields[:3]})
-        self._limits = torch.tensor(self._bounds, device=device)
+        self._limits = torch.tensor(self.config.range, device=device)
         self.origin = torch.zeros(n, 3, device=device)  # of the course: x, y [m], yaw [rad], world frame
         self.near = torch.zeros(n, dtype=torch.long, device=device)
         self.target = torch.zeros(n, device=device)  # how far p_bar is along the path [m]
@@ -217,7 +219,7 @@ class Path(Walk):
         """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2) in the course's
         frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
         judgement, (place, _) = super().judge(), self.place()
-        near, error = nearest(self.course, place, self.near, round(self.config.lead_m / SPACING_M))
+        near, error = nearest(self.course, place, self.near, self._reach)
         done = (near * SPACING_M >= self.course.length) & ~judgement.failed
         seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
         return judgement._replace(ended=done, error=error, seen={**judgement.seen, **seen})
@@ -229,7 +231,7 @@ class Path(Walk):
         carried = self.env.state.root_pos[:, :2] - before  # on ground that repeats itself, back by a period
         self.origin = torch.cat((self.origin[:, :2] + carried, self.origin[:, 2:]), -1)
         c, (place, _) = self.config, self.place()
-        self.near, _ = nearest(self.course, place, self.near, round(c.lead_m / SPACING_M))
+        self.near, _ = nearest(self.course, place, self.near, self._reach)
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
         end = SPACING_M * (len(self.course.point) - 1)
@@ -237,6 +239,10 @@ class Path(Walk):
         self.command = self._asked()
 
     # --- trials ---
+
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """As `Task.script`: what is asked follows from the path."""
+        self.follow(self.command[None])
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the share of robots that

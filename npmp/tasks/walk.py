@@ -20,7 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import Feet, dragging
+from npmp.envs.feet import dragging
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -31,6 +31,7 @@ from npmp.sim.terrain import TERRAINS, Terrain, TerrainConfig, TerrainLimits
 from npmp.tasks.ground import Ground
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
+COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))  # in words
 
 COMMANDS = ("uniform", "recorded")  # where commands are drawn from
 
@@ -337,10 +338,9 @@ class Walk(DifferentiableTask):
         if config.commands == "recorded" and motions is not None:
             self.recorded = RecordedVelocities.of(motions).within(config.range)
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
-        self._bounds: CommandRange = config.range
         self.starts = Starts(robot, motions, share=config.reference_starts)
         rough = config.rough()
-        self.ground = None if rough is None else Ground(robot, Terrain(rough))
+        self.ground = None if rough is None else Ground(Terrain(rough))
         self._script: Tensor | None = None  # (T, n, 3)
         self._scripted = 0
 
@@ -369,7 +369,7 @@ class Walk(DifferentiableTask):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
-        self._feet = Feet(self.robot).to(env.device)
+        self._feet = env.feet
         self.starts = self.starts.to(env.device)
         if self.recorded is not None:
             self.recorded = self.recorded.to(env.device)
@@ -437,7 +437,7 @@ class Walk(DifferentiableTask):
 
     def input_range(self) -> CommandRange:
         """The range that commands are drawn from."""
-        return self._bounds
+        return self.config.range
 
     # --- judgement ---
 
@@ -521,7 +521,7 @@ class Walk(DifferentiableTask):
 
     def traces(self, trial: Trial) -> Traces:
         """As `Task.traces`: commands and velocities."""
-        return Traces(COMMAND_NAMES, trial.seen["command"][:, 0], trial.seen["achieved"][:, 0])
+        return Traces(COMMAND_CHANNELS, trial.seen["command"][:, 0], trial.seen["achieved"][:, 0])
 
     # --- checkpoints ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,7 +23,7 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
 from npmp.training import run
-from npmp.training.run import RunSettings
+from npmp.training.run import RunSettings, Schedule
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
@@ -99,15 +99,6 @@ class TrackingTrial:
         }
 
 
-class Schedule(NamedTuple):
-    """An algorithm as the training loop has to know it."""
-
-    before: int  # environment steps before the first iteration
-    each: int  # environment steps per iteration
-    finite: tuple[str, ...]  # metrics that must be finite
-    rates: str  # keys of the learning rates
-
-
 def make_trainer(settings: ImitationSettings, env: ImitationEnv, seed: int) -> tuple[ImitationTrainer, Schedule]:
     """The algorithm with its robots, before its first iteration."""
     algo, net, n = settings.algo, settings.net, env.num_envs
@@ -153,7 +144,7 @@ def train_module(
     """
     chosen, folder = settings or ImitationSettings(), Path(out)
     task = Imitation(robot, chosen.task, trained_on or motions)
-    env = TaskEnv(task, chosen.num_envs or NUM_ENVS[chosen.algorithm], robots=chosen.robots, seed=seed, **chosen.place)
+    env = TaskEnv(task, chosen.robots_at_once, robots=chosen.robots, seed=seed, **chosen.place)
     judges = _judges(robot, motions, chosen, seed)
     trainer, schedule = make_trainer(chosen, env, seed)
 
@@ -170,7 +161,7 @@ def train_module(
     described = _described(motions, chosen, about or {})
     plan = run.Plan(
         trainer=trainer,
-        total=max(1, round((chosen.steps - schedule.before) / schedule.each)),
+        total=schedule.iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,

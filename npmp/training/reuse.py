@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,9 +27,10 @@ from npmp.reuse import (
     module_sha256,
 )
 from npmp.skill import SkillModule
+from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.run import RunSettings
+from npmp.training.run import RunSettings, Schedule
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
@@ -60,9 +60,12 @@ class ReuseSettings(RunSettings):
         ranges.at_least_one(self, "evaluation_robots")
         ranges.above_zero(self, "evaluation_seconds")
 
-    def env(self, task: Task, num_envs: int, skill: SkillModule, seed: int) -> TaskEnv[Any]:
+    def env(
+        self, task: Task, num_envs: int, skill: SkillModule, seed: int, *, episode_s: float | None = None
+    ) -> TaskEnv[Any]:
         """An environment of a task, its robots driven as the module's were in training."""
-        return TaskEnv(task, num_envs, robots=self.robots.like(skill), seed=seed, **self.place)
+        robots = self.robots.like(skill)
+        return TaskEnv(task, num_envs, robots=robots, seed=seed, episode_s=episode_s, **self.place)
 
 
 class RepeatedTrial:
@@ -107,13 +110,14 @@ def train_policy(
     Returns: the summary, which is in policy.json and summary.json as well.
 
     Raises:
-      InputError: for a module of another robot, a policy of another module or task, or a run to resume that is
-        damaged or of another kind.
+      InputError: for a task that no policy is trained for, a module of another robot, a policy of another module or
+        task, or a run to resume that is damaged or of another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module)
     task = make_task()
+    check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
@@ -121,13 +125,12 @@ def train_policy(
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
-        if isinstance(trainer, ModelTrainer):
-            trainer.warm_up()
-        return {"random_latents": trial(None), "untrained": untrained}, untrained
+        learned = {"warm_up": trainer.warm_up()} if isinstance(trainer, ModelTrainer) else {}
+        return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     plan = run.Plan(
         trainer=trainer,
-        total=max(1, math.ceil((chosen.steps - schedule.before) / schedule.each)),
+        total=schedule.iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
@@ -135,7 +138,7 @@ def train_policy(
         judged=task.judged,
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
         save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
-        finite=("reward", task.error_name, "kl"),
+        finite=schedule.finite,
         rates=schedule.rates,
         logger=chosen.logger,
         belongs_to=learner.contract.module_sha256,
@@ -143,12 +146,12 @@ def train_policy(
     return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
 
-class Schedule(NamedTuple):
-    """An algorithm as the training loop has to know it."""
-
-    before: int  # environment steps before the first iteration
-    each: int  # environment steps per iteration
-    rates: str  # keys of the learning rates
+def check_task(task: Task | type[Task]) -> None:
+    """Refuse a task that no policy is trained for. Raises InputError, naming those there are."""
+    if not task.inputs or task.policies_of:
+        names = ", ".join(kind.name for kind in TASKS if kind.inputs and not kind.policies_of)
+        how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by" if task.policies_of else ""
+        raise InputError(f"no reuse task '{task.name}'{how}; there are: {names}")
 
 
 def _networks(
@@ -178,19 +181,17 @@ def _trainer(
     seed: int,
 ) -> tuple[ModelTrainer | VMPOTrainer, Schedule]:
     """The algorithm with its robots, before its first iteration."""
-    algo, n = settings.algo, settings.num_envs or REUSE_ENVS[settings.algorithm]
+    finite = ("reward", task.error_name, "kl")
+    algo, n = settings.algo, settings.robots_at_once
     if isinstance(algo, VMPOTrainerConfig):
         env = settings.env(task, n, skill, seed)
-        schedule = Schedule(0, n * algo.unroll, "algo.learner.learning_rate=")
+        schedule = Schedule(0, n * algo.unroll, finite, "algo.learner.learning_rate=")
         return VMPOTrainer(env, skill, policy, algo, seed=seed), schedule
-    if algo.episode_s is not None and task.episode_s is not None:
-        task.episode_s = min(algo.episode_s, task.episode_s)
-    env, recordings = settings.env(task, n, skill, seed), None
-    if motions is not None:
-        tracked = Imitation(task.robot, ImitationConfig(uniform_starts=1.0), motions)
-        recordings = settings.env(tracked, n, skill, seed + 1)
+    env = settings.env(task, n, skill, seed, episode_s=algo.episode_s)
+    uniform = ImitationConfig(uniform_starts=1.0)
+    recordings = None if motions is None else Imitation(task.robot, uniform, motions)
     trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
-    return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, "algo.policy_lr=, algo.model_lr=")
+    return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
 
 
 def _save(

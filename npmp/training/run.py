@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import mujoco
 from torch import Tensor
@@ -51,9 +52,11 @@ class RunSettings:
     num_threads: int = 0  # of the physics; 0: all cores
 
     def __post_init__(self) -> None:
-        if self.num_envs is None:
-            object.__setattr__(self, "num_envs", self.robots_of[self.algorithm])
-        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "checkpoint_every")
+        if not isinstance(self.algo, tuple(self.algorithms.values())):
+            names = ", ".join(kind.__name__ for kind in self.algorithms.values())
+            raise ValueError(f"algo must be one of {names}; got {type(self.algo).__name__}")
+        number = () if self.num_envs is None else ("num_envs",)
+        ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
         loggers.check(self.logger)
 
     @property
@@ -62,9 +65,27 @@ class RunSettings:
         return next(name for name, kind in self.algorithms.items() if isinstance(self.algo, kind))
 
     @property
+    def robots_at_once(self) -> int:
+        """Robots simulated at once."""
+        return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
+
+    @property
     def place(self) -> dict[str, Any]:
         """Who computes, as `TaskEnv` takes it."""
         return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
+
+
+class Schedule(NamedTuple):
+    """An algorithm as the training loop has to know it."""
+
+    before: int  # environment steps before the first iteration
+    each: int  # environment steps per iteration
+    finite: tuple[str, ...]  # metrics that must be finite
+    rates: str  # keys of the learning rates
+
+    def iterations(self, steps: int) -> int:
+        """Iterations that bring a run to so many environment steps, at least one."""
+        return max(1, math.ceil((steps - self.before) / self.each))
 
 
 @dataclass(frozen=True)

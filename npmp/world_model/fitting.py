@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from npmp import ranges
+from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, differentiate
+from npmp.envs.task_env import TaskEnv
 from npmp.training.schedules import linear
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import ModelWeights, model_loss
@@ -36,14 +41,65 @@ class ModelFitConfig:
         ranges.above_zero(self, "model_lr", "clip_grad")
 
 
+@dataclass(frozen=True)
+class ThroughModelConfig(ModelFitConfig):
+    """How a policy is learned through the model that is fitted meanwhile. Raises ValueError for values out of range."""
+
+    collect_steps: int = 2  # control steps per robot and iteration
+    replay_steps: int = 128  # control steps kept per robot
+    warmup_steps: int = 16  # control steps collected before the first update, from which the scales are taken
+    policy_updates: int = 4  # per iteration
+    policy_batch: int = 128  # imagined robots per update
+    policy_lr: tuple[float, float] = (5e-4, 5e-5)
+    ema: float = 0.995  # of the policy's weights, for evaluation and half of the collection; see `averaging`
+    model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
+    imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "collect_steps", "replay_steps", "warmup_steps", "policy_updates", "policy_batch")
+        ranges.pairs(self, "policy_lr")
+        ranges.above_zero(self, "policy_lr")
+        ranges.share(self, "ema")
+        if self.replay_steps <= self.window + 1:
+            raise ValueError(
+                f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one"
+            )
+        if not self.window < self.warmup_steps:
+            raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
+
+    def sensing(self, env: TaskEnv[Any]) -> Sensing:
+        """The sensors of imagined robots."""
+        return env.robots.sensing if self.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
+
+
+def descend(loss: Tensor, module: nn.Module, limit: float, *optimizers: torch.optim.Optimizer) -> float:
+    """One step down a module's gradient, no longer than the limit; none where it is not finite: one bad batch must not
+    poison the run. Returns the gradient's norm before."""
+    module.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(module.parameters(), limit).item()
+    if math.isfinite(norm):
+        for optimizer in optimizers:
+            optimizer.step()
+    return norm
+
+
 class ModelFit:
-    """The world model's optimizer and schedule."""
+    """The world model's optimizer and schedule, and the model as it was last frozen, which a policy learns through."""
 
     def __init__(self, model: WorldModel, config: ModelFitConfig):
         self.model, self.config = model, config
+        if config.compile:
+            torch.compiler.reset()  # a trainer before this one in the process counts towards its recompilations
+        self.frozen = copy.deepcopy(model).requires_grad_(False)
         self.optimizer = torch.optim.Adam(model.parameters(), lr=config.model_lr[0])
         self.skipped = 0  # steps not taken in the last iteration
         self._advance = compiled(model.advance, config.compile)
+
+    def freeze(self) -> None:
+        """Let the policy's updates see the model as it is now."""
+        self.frozen.load_state_dict(self.model.state_dict())
 
     def take_scales(self, replay: Replay, generator: torch.Generator) -> None:
         """Set the model's input and output scales from what has been collected; they stay as they are from then on."""
@@ -64,12 +120,6 @@ class ModelFit:
         self.skipped = 0
         for _ in range(c.model_updates):
             loss, log = model_loss(self._advance, replay.windows(c.model_batch, c.window, generator), c.model_weights)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_grad)
-            if torch.isfinite(norm):  # one bad batch must not poison the model
-                self.optimizer.step()
-            else:
-                self.skipped += 1
+            self.skipped += not math.isfinite(descend(loss, self.model, c.clip_grad, self.optimizer))
             metrics = {"model_loss": loss.item(), **{k: v.item() for k, v in log.items()}}
         return metrics

@@ -90,11 +90,19 @@ def model_loss(
     return total / window.valid.sum().clamp(min=1.0), log
 
 
+def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
+    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from the setpoints before,
+    summed over joints, (...) [rad] each."""
+    effort, change = state.setpoint - before.joint_pos, state.setpoint - before.setpoint
+    return effort.abs().sum(-1), change.abs().sum(-1)
+
+
 def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights) -> Tensor:
     """Loss of one imagined step against the reference frame it should have reached: (...)."""
     rot_t = state.root_rot.transpose(-1, -2)
     linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)
     angular = (rot_t @ reference.root_ang_w.unsqueeze(-1)).squeeze(-1)
+    effort, smoothness = setpoint_costs(state, before)
     return (
         w.position * (state.root_pos - reference.root_pos).abs().sum(-1)
         + w.rotation * (state.root_rot - reference.root_rot).abs().sum((-1, -2))
@@ -102,6 +110,6 @@ def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFra
         + w.linear * (state.root_vel - linear).abs().sum(-1)
         + w.angular * (state.root_ang - angular).abs().sum(-1)
         + w.joint_velocity * (state.joint_vel - reference.joint_vel).abs().sum(-1)
-        + w.effort * (state.setpoint - before.joint_pos).abs().sum(-1)
-        + w.smoothness * (state.setpoint - before.setpoint).abs().sum(-1)
+        + w.effort * effort
+        + w.smoothness * smoothness
     )

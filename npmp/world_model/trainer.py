@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from npmp import ranges
 from npmp.actors import skill_memory
-from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
@@ -23,7 +23,7 @@ from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import linear
 from npmp.world_model.averaging import follow
 from npmp.world_model.collection import Explorer, TrackedMeans, robot_sizes
-from npmp.world_model.fitting import ModelFit, ModelFitConfig
+from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
@@ -34,18 +34,12 @@ OPTIMIZERS = ("adam", "muon")
 
 
 @dataclass(frozen=True)
-class WorldModelConfig(ModelFitConfig):
+class WorldModelConfig(ThroughModelConfig):
     """Settings of the fast path. Raises ValueError for values out of range."""
 
-    collect_steps: int = 2  # control steps per robot and iteration
-    replay_steps: int = 128  # control steps kept per robot
-    warmup_steps: int = 16  # control steps collected before the first update, from which the scales are taken
-    policy_updates: int = 4
-    policy_batch: int = 128
     horizon: tuple[int, int] = (16, 24)
     burn_in: int = 0  # control steps before imagination over which the decoder's memory is computed anew
     optimizer: str = "adam"  # of the policy; muon: Muon for hidden matrices, Adam for the rest
-    policy_lr: tuple[float, float] = (5e-4, 5e-5)
     discount: float = 0.97
     action_noise: tuple[float, float] = (0.1, 0.05)  # [rad], in collection only
     beta: tuple[float, float] = (1e-3, 2e-2)  # weight of the KL to the prior, summed over latent dimensions [1/nat]
@@ -57,11 +51,6 @@ class WorldModelConfig(ModelFitConfig):
     )
     prior_wasserstein: float = 0.0  # of the distance of these robots' states, as a crowd, from the recordings'; 0: none
     rejoin_rate: float = 0.2  # rate at which a robot is sent to track another frame from where it stands [1/s]
-    ema: float = (
-        0.995  # of the policy's weights, for evaluation and half of the collection; at first less, see `averaging`
-    )
-    model_physics: bool = True  # the model is told what was drawn of the physics, and of pushes
-    imagine_sensors: bool = True  # imagined robots have the sensors' noise and delay
     overlap: bool = (
         False  # collect and fit the model on a second thread, for the policy's updates to use an iteration later
     )
@@ -69,34 +58,19 @@ class WorldModelConfig(ModelFitConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.at_least_one(
-            self,
-            "collect_steps",
-            "replay_steps",
-            "warmup_steps",
-            "policy_updates",
-            "policy_batch",
-            "horizon",
-            "prior_steps",
-        )
-        ranges.pairs(self, "horizon", "policy_lr", "action_noise", "beta")
-        ranges.above_zero(self, "policy_lr", "beta_ramp")
+        ranges.at_least_one(self, "horizon", "prior_steps")
+        ranges.pairs(self, "horizon", "action_noise", "beta")
+        ranges.above_zero(self, "beta_ramp")
         ranges.not_negative(
             self, "action_noise", "beta", "rejoin_rate", "prior_posture", "prior_wasserstein", "burn_in"
         )
-        ranges.share(self, "discount", "ema")
-        if self.replay_steps <= self.window + 1:
-            raise ValueError(
-                f"replay_steps ({self.replay_steps}) must exceed the window ({self.window}) by more than one"
-            )
+        ranges.share(self, "discount")
         if not self.burn_in < min(self.warmup_steps, self.replay_steps):
             raise ValueError(f"burn_in ({self.burn_in}) must be below warmup_steps and replay_steps")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}")
         if not 0.0 <= self.prior_share < 1.0:
             raise ValueError(f"prior_share must lie in [0, 1), got {self.prior_share}")
-        if not self.window < self.warmup_steps:
-            raise ValueError(f"warmup_steps ({self.warmup_steps}) must exceed the window ({self.window})")
 
 
 class WorldModelTrainer(Resumable):
@@ -119,14 +93,10 @@ class WorldModelTrainer(Resumable):
                 env.device
             )
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
-        if config.compile:
-            # a trainer before this one in the process counts towards torch's limit of recompilations
-            torch.compiler.reset()
         self.fit = ModelFit(self.model, config)
-        self.frozen = copy.deepcopy(self.model).requires_grad_(False)  # as the policy's updates see it: see `iteration`
-        sensing = env.robots.sensing if config.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
         self.imagination = Imagination(
-            self.skill, self.frozen, sensing, self.features, self.reference.at, config.discount, config.weights,
+            self.skill, self.fit.frozen, config.sensing(env), self.features, self.reference.at, config.discount,
+            config.weights,
             PostureRange(self.reference.frames) if config.prior_posture else None,
             SlicedWasserstein(self.reference) if config.prior_wasserstein else None,
             compile=config.compile,
@@ -190,7 +160,7 @@ class WorldModelTrainer(Resumable):
         self.collect(self.config.warmup_steps, self.config.action_noise[0])
         if self.iteration_count == 0:
             self.fit.take_scales(self.replay, self.generator)
-            self.freeze_model()
+            self.fit.freeze()
 
     # --- learning ---
 
@@ -205,7 +175,7 @@ class WorldModelTrainer(Resumable):
         noise, horizon = linear(c.action_noise, progress), round(linear(c.horizon, progress))
         self.skipped = 0
         if c.overlap:
-            self.freeze_model()
+            self.fit.freeze()
             actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it meanwhile
             with ThreadPoolExecutor(1) as beside:
                 apart = beside.submit(self._act_and_fit, actor, noise, progress)
@@ -216,7 +186,7 @@ class WorldModelTrainer(Resumable):
             metrics = self._keep(taken, figures) | fitted | improved
         else:
             metrics = self.collect(c.collect_steps, noise) | self.fit(self.replay, progress, self.generator)
-            self.freeze_model()
+            self.fit.freeze()
             metrics |= self._improve(horizon, beta)
         self._first_here = False
         self.iteration_count += 1
@@ -229,10 +199,6 @@ class WorldModelTrainer(Resumable):
         first."""
         taken, figures = self._act(actor, self.config.collect_steps, noise)
         return taken, figures, self.fit(self.replay, progress, self.acting)
-
-    def freeze_model(self) -> None:
-        """Let the policy's updates see the model as it is now."""
-        self.frozen.load_state_dict(self.model.state_dict())
 
     def _improve(self, horizon: int, beta: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns metrics of the last."""
@@ -255,12 +221,8 @@ class WorldModelTrainer(Resumable):
             + c.prior_posture * imagined.posture
             + c.prior_wasserstein * imagined.wasserstein
         )
-        self.skill.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.skill.parameters(), c.clip_grad)
-        if torch.isfinite(norm):  # one bad batch must not poison the run
-            for optimizer in self.policy_optimizers.values():
-                optimizer.step()
+        norm = descend(loss, self.skill, c.clip_grad, *self.policy_optimizers.values())
+        if math.isfinite(norm):
             follow(self.average, self.skill, c.ema, self.iteration_count * c.policy_updates)
         else:
             self.skipped += 1
@@ -270,7 +232,7 @@ class WorldModelTrainer(Resumable):
             "posture_loss": imagined.posture.item(),
             "wasserstein": imagined.wasserstein.item(),
             "sigma": imagined.sigma.item(),
-            "policy_grad_norm": norm.item(),
+            "policy_grad_norm": norm,
         }
 
     def _starts(self) -> Start:

@@ -11,11 +11,14 @@ import torch
 
 from experiments import cli
 from experiments.common import compose
+from experiments.report import policy_page
 from npmp import policies, robots
+from npmp.envs import Trial
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, module_sha256, rough
 from npmp.shelf import Shelf
 from npmp.skill import SkillModule
+from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
 
 TINY = ["debug=tiny", "threads=1"]
@@ -57,6 +60,12 @@ def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: py
     page = (tmp_path / "walk" / "report.html").read_text()
     for words in ("Gait diagram", "Over the range of commands", "Recovery from pushes", "commanded", "Roll"):
         assert words in page
+
+
+def test_a_ball_s_way_is_drawn(robot: robots.Robot) -> None:
+    seen = {"target": torch.zeros(5, 1, 2), "ball": torch.ones(5, 1, 2)}
+    trial = Trial(seen, torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool), torch.zeros(6, 26), 0.02)
+    assert [chart.title for chart in policy_page._over_time(Dribble(robot), trial)] == ["Ball, x", "Ball, y"]
 
 
 def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

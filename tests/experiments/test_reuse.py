@@ -55,6 +55,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
     assert summary["env_steps"] == 16 * (40 + 12 + 4 * 4) and summary["iterations"] == 4
     assert summary["algorithm"] == "world_model"
     assert set(summary["velocity_error"]) == {"random_latents", "untrained", "after"}
+    assert {"clone_loss_before", "clone_loss"} <= set(summary["before"]["warm_up"])
     policy = HighLevelPolicy.load(tmp_path / "a" / "policy", module=module)
     assert policy.contract.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]]
     header = (tmp_path / "a" / "metrics.csv").read_text().splitlines()[0]

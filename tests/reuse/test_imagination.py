@@ -91,7 +91,7 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     before = RobotState.unpack(torch.stack([env.state.pack(), *states[:-1]]))
     effort, change = (after.setpoint - before.joint_pos).abs(), (after.setpoint - before.setpoint).abs()
     torch.testing.assert_close(found.effort, effort.sum(-1).mean(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.roughness, change.sum(-1).mean(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.smoothness, change.sum(-1).mean(), atol=1e-5, rtol=1e-5)
 
 
 def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_latents(

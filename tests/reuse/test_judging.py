@@ -160,6 +160,10 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevel
     other = HighLevelPolicy(dataclasses.replace(policy.contract, task="dribble"))
     with pytest.raises(InputError, match="trained for task 'dribble'; task=path takes one for path, walk"):
         other.check_task(PathTask)
+    told = dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
+    fewer = HighLevelPolicy(told)
+    with pytest.raises(InputError, match="the policy is told speed_mps; task 'walk' tells forward_mps, lateral_mps, y"):
+        fewer.check_task(Walk)
 
 
 def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path) -> None:
@@ -178,8 +182,9 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"speeds": 1}, "speeds must be 0 or at least 2"),
-        ({"pushes": (0.0,)}, "pushes above 0 N"),
+        ({"speeds": 1}, "speeds must be 0 or 2 to 1000, got 1"),
+        ({"speeds": 10**10}, "speeds must be 0 or 2 to 1000, got 10000000000"),
+        ({"pushes": (0.0,)}, "pushes must be above 0 N"),
         ({"robots": 0}, "robots"),
     ],
 )

@@ -20,7 +20,7 @@ from npmp.reuse.imagination import Carry, PolicyImagination
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule
-from npmp.tasks import Imitation
+from npmp.tasks import Imitation, ImitationConfig
 from npmp.tasks.walk import WalkConfig
 from npmp.world_model.replay import Start
 from tests.environments import imitation_env, walk_env
@@ -45,7 +45,7 @@ def trainer(
 ) -> ModelTrainer:
     robots = RobotBatchConfig(pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1))
     env = walk_env(robot, 6, seed=seed, config=walking, robots=robots)
-    recordings = None if motions is None else imitation_env(robot, motions, 6, seed=seed, uniform_starts=1.0)
+    recordings = None if motions is None else Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
     return ModelTrainer(env, skill, copy.deepcopy(policy), config, recordings=recordings, new=new, seed=seed)
 
 
@@ -86,8 +86,10 @@ def test_policy_and_model_change_and_the_decoder_does_not(
 def test_updates_lower_the_imagined_loss(
     robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
-    config = ModelTrainerConfig(**{**vars(TINY), "policy_batch": 64, "beta": 0.0, "posture": 0.0})
-    run = trainer(robot, walking, skill, policy, config=config)
+    alone = {"beta": 0.0, "posture": 0.0, "effort": 0.0, "smoothness": 0.0}
+    config = ModelTrainerConfig(**{**vars(TINY), "policy_batch": 64, **alone})
+    plain = replace(walking, drag_weight=0.0, press_weight=0.0, acceleration=(100.0, 100.0, 100.0))
+    run = trainer(robot, plain, skill, policy, config=config)
     run.warm_up()
     lost = [run.improve_policy()["imagined_task"] for _ in range(60)]
     assert sum(lost[-10:]) < 0.97 * sum(lost[:10])
@@ -145,9 +147,8 @@ def test_recordings_are_cloned_and_give_the_postures(
     contract = replace(skill.contract, context_size=context_size(robot, 5))
     skill = SkillModule(contract).requires_grad_(False)
     run = trainer(robot, walking, skill, policy, motions=motions)
-    task = run.recordings.task if run.recordings is not None else None
-    assert isinstance(task, Imitation)
-    low = torch.quantile(task.reference.frames.joint_pos[:, 0], 0.01)
+    assert run.recordings is not None
+    low = torch.quantile(run.recordings.reference.frames.joint_pos[:, 0], 0.01)
     assert run.postures.low[4] == low
     run.warm_up()
     assert run.postures.low[4] == low
@@ -166,6 +167,9 @@ def test_what_does_not_fit_is_refused(
         ModelTrainer(env, skill, policy, TINY)
     with pytest.raises(InputError, match=r"algo\.clone_steps=20: sequences and what follows them take 33"):
         trainer(robot, walking, skill, policy, config=ModelTrainerConfig(**{**vars(TINY), "clone_steps": 20}))
+    for key in ("clone_steps", "clone_batch"):
+        with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
+            trainer(robot, walking, skill, policy, config=ModelTrainerConfig(**{**vars(TINY), key: 10**9}))
     run = trainer(robot, walking, skill, policy)
     with pytest.raises(InputError, match="another kind of run"):
         run.load_state_dict({**run.state_dict(), "carried.memory.skill.z": torch.zeros(2, 4)})
@@ -186,6 +190,7 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
     went = geometry.to_world(states.root_rot[1:], states.root_vel[1:]) * run.env.dt
     torch.testing.assert_close(moved * valid.unsqueeze(-1), went * valid.unsqueeze(-1), atol=1e-4, rtol=0)
     # standing or stumbling, and not at the world's heights of fields that go up and down by some 0.3 m
+    assert abs(run.postures.high[0].item() - float(robot.home_qpos[2])) < 0.15  # imagined heights are above the ground
     heights = states.root_pos[0, :, 2]
     world = run.replay.floats["state"][: run.replay.filled, :, 2]
     assert heights.std() < world.std() and abs(heights.mean() - float(robot.home_qpos[2])) < 0.15

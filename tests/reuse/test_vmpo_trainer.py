@@ -9,11 +9,13 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyInput, VMPOTrainer, VMPOTrainerConfig
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
@@ -157,6 +159,12 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(InputError, match="another kind of run"):
         run.load_state_dict({**run.state_dict(), "carried.memory.skill.z": torch.zeros(2, 4)})
     env = walk_env(robot, 2, config=walking)
-    config = VMPOTrainerConfig(learner=VMPOConfig(objectives=("speed",)))
-    with pytest.raises(InputError, match="objectives"):
+    config = VMPOTrainerConfig(learner=VMPOConfig(objectives=("a", "b"), epsilon_temperature=(0.1, 0.2)))
+    with pytest.raises(InputError, match=r"epsilon_temperature needs 1 or 1 values .*'velocity'"):
         VMPOTrainer(env, skill, policy, config)
+
+
+def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None:
+    env = TaskEnv(Dribble(robot), 2, num_threads=1)
+    run = VMPOTrainer(env, skill, HighLevelPolicy.for_task(skill, env.task), VMPOTrainerConfig(unroll=2, updates=1))
+    assert "temperature_ball" in run.iteration(0.0)

@@ -15,7 +15,7 @@ from npmp.envs.features import true_state
 from npmp.reuse.evaluation import evaluate
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.ground import Ground
+from npmp.tasks.ground import AHEAD, ASIDE, Ground
 from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
 from tests.environments import walk_env
 
@@ -144,7 +144,7 @@ def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
     torch.testing.assert_close(local, torch.full((8,), home), atol=0.02, rtol=0)
     known = env.task.privileged()
     flat = walk_env(robot, 8)
-    grid = ground_of(env).grid_size
+    grid = len(AHEAD) * len(ASIDE)
     assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
     torch.testing.assert_close(known[:, : 13 + 36], true_state(env.task.local_state(env.state), env.home))
     assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9  # starts are level but for the far corners

@@ -14,8 +14,8 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import geometry, robots, tasks
 from npmp.envs import TaskEnv, Trial
+from npmp.tasks import Path as PathTask
 from npmp.tasks.path import RUN_OUT_M, SHAPES, SPACING_M, PathConfig, command_on, course_of, nearest, speed_on
-from npmp.tasks.path import Path as PathTask
 from npmp.tasks.walk import Walk
 
 RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
@@ -173,6 +173,21 @@ def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> N
     env.robots.carry(torch.tensor([1]), end.unsqueeze(0), _turns([0.0]))
     step = env.step(torch.zeros(3, env.num_actions))
     assert step.seen["finished"].tolist() == step.ended.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("lead_m", [0.005, 1e9])
+def test_a_lead_of_any_length_can_be_followed(robot: robots.Robot, lead_m: float) -> None:
+    env = path_env(robot, lead_m=lead_m)
+    env.robots.carry(torch.arange(3), env.state.root_pos[:, :2] + torch.tensor([SPACING_M, 0.0]), _turns([0.0] * 3))
+    env.step(torch.zeros(3, env.num_actions))
+    assert env.task.near.tolist() == [1] * 3
+
+
+def test_nothing_is_drawn_for_a_trial(robot: robots.Robot) -> None:
+    env, generator = path_env(robot), torch.Generator().manual_seed(1)
+    before = generator.get_state(), env.task.command
+    env.task.script(1000, generator)
+    assert torch.equal(generator.get_state(), before[0]) and torch.equal(env.task.command, before[1])
 
 
 def test_figures_by_hand(robot: robots.Robot) -> None:

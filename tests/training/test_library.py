@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from experiments import cli
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
-from npmp import SkillModule
+from npmp import SkillModule, tasks
 from npmp.nets import NetConfig
 from npmp.reuse import VMPOTrainerConfig
 from npmp.robots import Robot
 from npmp.tasks import Walk
 from npmp.training.imitation import ImitationSettings, train_module
 from npmp.training.reuse import ReuseSettings, train_policy
-from npmp.training.run import Caller
+from npmp.training.run import Caller, Schedule
 from npmp.world_model import fitting
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
@@ -92,6 +93,19 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
+    with pytest.raises(InputError, match="no reuse task 'path', which npmp evaluate judges a policy of walk by"):
+        train_policy(module, lambda: tasks.Path(robot), tmp_path / "other", settings)
+
+
+def test_a_run_s_length_is_in_whole_iterations() -> None:
+    schedule = Schedule(100, 30, (), "")
+    assert [schedule.iterations(steps) for steps in (1, 100, 130, 131)] == [1, 1, 1, 2]
+
+
+def test_an_algorithm_of_another_run_is_named() -> None:
+    with pytest.raises(ValueError, match="algo must be one of ModelTrainerConfig, VMPOTrainerConfig; got WorldModelC"):
+        ReuseSettings(algo=WorldModelConfig())  # type: ignore[arg-type]
+    assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
 
 
 @pytest.mark.parametrize("name", ["num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every"])

@@ -112,7 +112,7 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     for horizon in (3, 5):
         fitted = [t.fit(t.replay, 0.0, t.generator) for t in trainers]
         for trainer in trainers:
-            trainer.freeze_model()
+            trainer.fit.freeze()
         plain, fast = (one | t.improve_policy(horizon, 0.01) for one, t in zip(fitted, trainers, strict=True))
         assert fast == pytest.approx(plain, rel=1e-3)
     for a, b in zip(trainers[0].skill.parameters(), trainers[1].skill.parameters(), strict=True):

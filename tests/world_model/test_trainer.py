@@ -19,6 +19,7 @@ from npmp.envs.state import RobotState
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.world_model.fitting import ModelFit
 from npmp.world_model.replay import Replay
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 from tests.environments import imitation_env
@@ -107,20 +108,21 @@ def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_overlapped_updates_learn_from_the_iteration_before(robot: Robot, motions: MotionSet) -> None:
+def test_overlapped_updates_learn_from_the_iteration_before(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the
     beginning."""
     trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
     trainer.warm_up()
     seen: list[int] = []
-    fit = trainer.fit
+    fit = ModelFit.__call__
 
-    def watched(replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
+    def watched(self: ModelFit, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
         seen.append(replay.filled)
-        return fit(replay, progress, generator)
+        return fit(self, replay, progress, generator)
 
-    watched.skipped = 0  # type: ignore[attr-defined]
-    trainer.fit = watched  # type: ignore[assignment]
+    monkeypatch.setattr(ModelFit, "__call__", watched)
     run(trainer, 2)
     assert seen == [12, 16] and trainer.replay.filled == 20
     assert trainer.env_steps == 12 * (12 + 2 * 4)
@@ -214,7 +216,7 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     trainer = make(robot, motions, n=16, config=config)
     trainer.warm_up()
     trainer.fit(trainer.replay, 0.0, trainer.generator)
-    trainer.freeze_model()
+    trainer.fit.freeze()
     for group in trainer.policy_optimizers["policy_optimizer"].param_groups:
         group["lr"] = 3e-3
     fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0))
@@ -243,7 +245,7 @@ def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterati
     assert moved.abs().max() > 0
     torch.testing.assert_close(trainer.average.decoder.head.weight - start, share * moved, atol=1e-8, rtol=1e-3)
     assert not any(p.requires_grad for p in trainer.average.parameters())
-    assert not any(p.requires_grad for p in trainer.frozen.parameters())  # which the policy learns through
+    assert not any(p.requires_grad for p in trainer.fit.frozen.parameters())  # which the policy learns through
     assert all(p.requires_grad for p in trainer.model.parameters())
 
 
