@@ -38,6 +38,7 @@ from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Replay, Start
 
+_RAMP = 25  # iterations until the learning rate is reached: Adam's first steps are large, the model is hardly fitted
 _WHOLE = 1.0  # second after which a robot of the prior that has not failed counts as having been sound
 
 
@@ -291,7 +292,7 @@ class ModelTrainer(Resumable):
         for the log."""
         c = self.config
         for group in self.optimizer.param_groups:
-            group["lr"] = linear(c.policy_lr, progress)
+            group["lr"] = linear(c.policy_lr, progress) * min(1.0, (self.iteration_count + 1) / _RAMP)
         self.skipped = 0
         metrics = self._collect(c.collect_steps) | self.fit(self.replay, progress, self.generator)
         self.fit.freeze()
