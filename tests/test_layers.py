@@ -16,7 +16,7 @@ PACKAGES = ("mocap_data", "npmp", "retarget", "experiments")
 # From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
-    ("npmp.geometry", "npmp.ranges", "npmp.settings", "npmp.tree", "npmp.memory", "npmp.shelf"),
+    ("npmp.geometry", "npmp.ranges", "npmp.settings", "npmp.tree", "npmp.memory", "npmp.shelf", "npmp.devices"),
     ("npmp.artifact",),
     ("npmp.checkpoint",),
     (
