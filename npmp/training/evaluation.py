@@ -55,7 +55,8 @@ def evaluate(
     skill.to(env.device)
     clip = torch.arange(n, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
-    clips, feet = list[dict[str, Any]](), Feet(robot)
+    feet = Feet(robot)
+    clips: list[dict[str, Any]] = []
     with new_hdf5(out / "rollouts.h5") as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
