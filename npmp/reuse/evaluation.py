@@ -76,24 +76,25 @@ NEAR = 0.005  # [m] feet that are lower are at the ground
 
 
 def gait(trial: Trial) -> dict[str, float]:
-    """Whether robots step or glide, of their feet while the base moves; empty where none does.
+    """Whether robots step or glide, while the base moves; empty where none does. Each is of the foot that does worst:
+    the mean would hide hind legs that step behind fore legs that glide.
 
-    Returns: `near_ground_mps`, the mean horizontal speed of feet lower than 5 mm, `swing_share`, the share of time that
-    feet are higher, and `foot_lift_m`, how high a foot gets within half a second, in the median.
+    Returns: `swing_share`, the share of time that a foot is higher than 5 mm, `foot_lift_m`, how high it gets within
+    half a second, in the median, and `near_ground_mps`, its mean horizontal speed while it is lower than 5 mm.
     """
     height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
     moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
     if not moving.any():
         return {}
-    moved = moving.unsqueeze(-1).expand_as(height)
-    near, half = moved & (height < NEAR), max(1, round(0.5 / trial.dt))
-    figures = {"swing_share": (height[moved] >= NEAR).float().mean().item()}
-    if near.any():
-        figures["near_ground_mps"] = speed[near].mean().item()
-    if len(height) >= half:
-        whole = moved.unfold(0, half, half).all(-1)
-        if whole.any():
-            figures["foot_lift_m"] = height.unfold(0, half, half).amax(-1)[whole].median().item()
+    half = min(max(1, round(0.5 / trial.dt)), len(height))
+    whole = moving.unfold(0, half, half).all(-1)
+    peaks, feet = height.unfold(0, half, half).amax(-1), range(height.shape[-1])
+    figures = {"swing_share": min((height[..., f][moving] >= NEAR).float().mean().item() for f in feet)}
+    if whole.any():
+        figures["foot_lift_m"] = min(peaks[..., f][whole].median().item() for f in feet)
+    near = [speed[..., f][moving & (height[..., f] < NEAR)] for f in feet]
+    if any(len(some) for some in near):
+        figures["near_ground_mps"] = max(some.mean().item() for some in near if len(some))
     return figures
 
 
