@@ -19,8 +19,9 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
+from npmp.envs.feet import Feet
 from npmp.envs.starts import Starts
-from npmp.envs.state import RobotState
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Judgement, Start, Task, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
@@ -350,11 +351,6 @@ DribbleEnv = TaskEnv[Dribble]
 
 def _fore_feet(robot: Robot) -> Tensor:
     """The two foremost feet of the home pose in the heading frame, (2, 2) [m]."""
-    model = robot.model()
-    data = mujoco.MjData(model)
-    data.qpos[:] = robot.home_qpos
-    mujoco.mj_kinematics(model, data)
-    found = torch.tensor(
-        [(data.body(name).xpos - data.body(robot.body_names[0]).xpos)[:2].tolist() for name in robot.foot_bodies]
-    )
-    return found[found[:, 0].argsort(descending=True, stable=True)[:2]].float()
+    root, rotation, joints = pose_from_qpos(torch.tensor(robot.home_qpos))
+    found = Feet(robot)(root, rotation, joints).mean(-2)[:, :2] - root[:2]
+    return found[found[:, 0].argsort(descending=True, stable=True)[:2]]

@@ -369,7 +369,7 @@ class Walk(DifferentiableTask):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
-        self._feet = env.feet
+        self._most_change = torch.tensor(self.config.acceleration, device=env.device) * env.dt  # of a control step
         self.starts = self.starts.to(env.device)
         if self.recorded is not None:
             self.recorded = self.recorded.to(env.device)
@@ -559,8 +559,7 @@ class Walk(DifferentiableTask):
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
         c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
-        limit = torch.tensor(c.acceleration, device=goal.device) * dt
-        off = velocity - reachable(velocity[0].detach(), goal, limit, len(velocity))
+        off = velocity - reachable(velocity[0].detach(), goal, self._most_change, len(velocity))
         return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
     def imagined_style(self, states: RobotState) -> Tensor:
@@ -569,8 +568,9 @@ class Walk(DifferentiableTask):
         c, dt = self.config, self.env.dt
         if c.drag_weight == 0.0 or self.ground is not None or len(states.root_pos) == 1:
             return super().imagined_style(states)
-        place = self._feet(states.root_pos, states.root_rot, states.joint_pos)
-        height = 0.5 * (place[1:] + place[:-1])[..., 2] - self._feet.radius
+        feet = self.env.feet
+        place = feet(states.root_pos, states.root_rot, states.joint_pos)
+        height = 0.5 * (place[1:] + place[:-1])[..., 2] - feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
         pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
         return c.drag_weight * dragged.mean((0, 2, 3)) + c.press_weight * pressed.mean(0)
