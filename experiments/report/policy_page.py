@@ -29,6 +29,7 @@ from experiments.report.parts import (
 )
 from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
+from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
 
@@ -136,7 +137,7 @@ def _gait(task: Task, trial: Trial) -> Section:
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0))
     shown = slice(start, start + round((GAIT_S[1] - GAIT_S[0]) / trial.dt))
     time = (np.arange(len(trial.fell))[shown] + 1) * trial.dt
-    stands = np.apply_along_axis(figures.stance, 0, trial.seen["feet"][:, 0, :, 0].numpy())[shown]
+    stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
     names = task.robot.foot_bodies
     chart = figures.footfall_chart(
         time, None, stands, [foot_label(names, i) for i in range(len(names))],
@@ -151,7 +152,7 @@ def _gait(task: Task, trial: Trial) -> Section:
             (2, "Height", "(cm)", 100),
         )
     ]
-    words = "A foot stands while it is within 2 cm of its lowest height above the ground under it."
+    words = f"A foot stands while it is lower than {1000 * NEAR:g} mm above the ground under it, as for swing_share."
     if task.ground_at(torch.zeros(1, 2), torch.tensor([0])) is not None:
         words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
