@@ -573,7 +573,8 @@ class Walk(DifferentiableTask):
         height = 0.5 * (place[1:] + place[:-1])[..., 2] - feet.radius
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
         pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-        return c.drag_weight * dragged.mean((0, 2, 3)) + c.press_weight * pressed.mean(0)
+        worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these
+        return c.drag_weight * worst + c.press_weight * pressed.mean(0)
 
 
 WalkEnv = TaskEnv[Walk]
