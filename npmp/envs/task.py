@@ -143,9 +143,9 @@ class Task(ABC):
         """A state of all robots (n, ...) as an integral of its velocities, where the task moves robots about."""
         return state
 
-    def level(self, state: RobotState) -> Tensor | None:
-        """Height of the ground around all robots, (n, 1) [m]; None where it is flat, at 0."""
-        return None
+    def footing(self, state: RobotState) -> Tensor:
+        """Which ground all robots are on, (n, 2): its height around them [m], its number; on flat ground (n, 0)."""
+        return state.root_pos[:, :0]
 
     def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
         """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `unmoved` has them: (k, ...) [m];
@@ -238,8 +238,15 @@ class DifferentiableTask(Task):
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """How far robots were from their goals (B, g) over H control steps, states (H, B, ...) after each: (B,)."""
 
-    def imagined_style(self, states: RobotState) -> Tensor:
-        """What robots owe for how they move, whatever their goals, over H control steps, states (H, B, ...): (B,).
+    def relief(self, state: RobotState, footing: Tensor) -> Tensor:
+        """What a model is told of the ground under robots (B, ...) on a `footing` (B, 2), (B, f); (B, 0) where it is
+        flat."""
+        return footing[:, :0]
+
+    def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
+        """What robots owe for how they move, whatever their goals, over H control steps: (B,).
+
+        states (H, B, ...), with heights above the ground of their `footing` (B, 2).
 
         It counts once a policy obeys (`algo.style_ramp`): asked for both at once it learns neither.
         """

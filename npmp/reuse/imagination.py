@@ -46,6 +46,7 @@ class Fixed(NamedTuple):
     goal: Tensor  # (B, g)
     physics: Tensor  # (B, p)
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
+    footing: Tensor  # (B, 2) `Task.footing` where imagination began, (B, 0) on flat ground
 
 
 class Given(NamedTuple):
@@ -100,14 +101,9 @@ class PolicyImagination:
         latent, policy = self.policy.step(known, HighLevelState(carry.policy_hidden, carry.policy_cell))
         z = latent.mean + latent.std * given.latent
         action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
+        physics = torch.cat((fixed.physics, self.task.relief(state, fixed.footing)), -1)
         after, history = driven(
-            self.model,
-            self.sensing,
-            state,
-            action,
-            carry.history,
-            physics=fixed.physics,
-            joint_offset=fixed.joint_offset,
+            self.model, self.sensing, state, action, carry.history, physics=physics, joint_offset=fixed.joint_offset
         )
         return Carry(after.pack(), z, *policy, *decoder, history), latent.mean, latent.std
 
@@ -116,10 +112,16 @@ class PolicyImagination:
         return Carry(start.state, start.z, *policy, start.hidden, start.cell, sensed(self.sensing, start))
 
     def __call__(
-        self, start: Start, policy: HighLevelState, goal: Tensor, horizon: int, generator: torch.Generator
+        self,
+        start: Start,
+        policy: HighLevelState,
+        goal: Tensor,
+        footing: Tensor,
+        horizon: int,
+        generator: torch.Generator,
     ) -> Imagined:
-        """A rollout of `horizon` steps towards goals (B, g)."""
-        carry, fixed = self.begin(start, policy), Fixed(goal, start.physics, start.joint_offset)
+        """A rollout of `horizon` steps towards goals (B, g), with heights above the ground of the footing (B, 2)."""
+        carry, fixed = self.begin(start, policy), Fixed(goal, start.physics, start.joint_offset, footing)
         latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
         delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
         states, kls, stds = [], [], []
@@ -133,6 +135,7 @@ class PolicyImagination:
         away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
         preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
         effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
-        task, style = self.task.imagined_loss(after, goal).mean(), self.task.imagined_style(after).mean()
+        task = self.task.imagined_loss(after, goal).mean()
+        style = self.task.imagined_style(after, footing).mean()
         kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
         return Imagined(task, style, away.mean(), effort, smoothness, kl, std)

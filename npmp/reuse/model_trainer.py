@@ -131,7 +131,8 @@ class ModelTrainer(Resumable):
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
-            self.model = WorldModel(env.home, env.dt, c.model_hidden, self.physics_size, env.robots.lever)
+            told = self.physics_size + self._relief().shape[-1]
+            self.model = WorldModel(env.home, env.dt, c.model_hidden, told, env.robots.lever)
         self.model.to(env.device)
         self.fit = ModelFit(self.model, c)
         known = env.state if recordings is None else recordings.reference.frames
@@ -166,16 +167,15 @@ class ModelTrainer(Resumable):
     def _empty_replay(self) -> Replay:
         c, env, lstm = self.config, self.env, self.skill.net.lstm_width
         memory = self.online.initial_state(1).hidden.shape[-1]
-        sizes = robot_sizes(env, self.physics_size) | {
+        sizes = robot_sizes(env, self.physics_size + self._relief().shape[-1]) | {
             "z": self.skill.latent_dim,
             "hidden": lstm,
             "cell": lstm,
             "policy_hidden": memory,
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
+            "footing": self.task.footing(env.state).shape[-1],
         }
-        if self.task.level(env.state) is not None:
-            sizes["level"] = 1
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
@@ -258,10 +258,15 @@ class ModelTrainer(Resumable):
             "goal": goal,
             **robot_note(env, action, self.physics_size),
             "state": self.task.unmoved(env.state).pack(),
+            "footing": self.task.footing(env.state),
         }
-        if (level := self.task.level(env.state)) is not None:
-            note["level"] = level
+        note["physics"] = torch.cat((note["physics"], self._relief()), -1)
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
+
+    def _relief(self) -> Tensor:
+        """What the model is told of the ground under the robots now."""
+        state = self.env.state
+        return self.task.relief(self.task.unmoved(state), self.task.footing(state))
 
     def _randn(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self.generator, device=like.device)
@@ -306,10 +311,12 @@ class ModelTrainer(Resumable):
         c = self.config
         moments = self.replay.moments(c.policy_batch, self.generator)
         memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
-        goal, start = self._asked(moments.pop("goal")), Start(**moments)
+        goal, footing = self._asked(moments.pop("goal")), moments.pop("footing")
+        drawn = moments.pop("physics")[:, : self.physics_size]
         if c.model_physics and not c.imagine_pushes:
-            start = start._replace(physics=self.env.robots.without_push(start.physics))
-        imagined = self.imagination(start, memory, goal, c.horizon, self.generator)
+            drawn = self.env.robots.without_push(drawn)
+        start = Start(**moments, physics=drawn)
+        imagined = self.imagination(start, memory, goal, footing, c.horizon, self.generator)
         begins, full = c.style_ramp
         ramp = min(max((progress - begins) / (full - begins), 0.0), 1.0) if self.new else 1.0
         loss = imagined.task + ramp * imagined.style + c.posture * imagined.posture + c.beta * imagined.kl

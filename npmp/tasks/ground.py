@@ -125,9 +125,9 @@ class Ground:
         """The mean height of the ground `around`, (...) [m]."""
         return self.around(state).mean(-1)
 
-    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
-        """Height of the fields of robots (k,), each repeated without end, at places (k, ..., 2): (k, ...) [m]."""
-        corner = self.terrain.corner[self.field[robots]]
+    def height_at(self, place: Tensor, field: Tensor) -> Tensor:
+        """Height of fields (k,), each repeated without end, at places (k, ..., 2): (k, ...) [m]."""
+        corner = self.terrain.corner[field]
         corner = corner.view(len(corner), *([1] * (place.dim() - 2)), 2)
         return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
 

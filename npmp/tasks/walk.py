@@ -41,6 +41,8 @@ SETTLING_S = 0.5  # what a robot is given to follow a change of its command, whe
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 
+_RELIEF_M, _MOST_RELIEF = 0.1, 3.0  # a model is told heights of the ground in units of this [m], so many at most
+
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
 
 
@@ -423,13 +425,15 @@ class Walk(DifferentiableTask):
         """As `Task.unmoved`; on rough ground as `Ground.unmoved`."""
         return state if self.ground is None else self.ground.unmoved(state)
 
-    def level(self, state: RobotState) -> Tensor | None:
-        """As `Task.level`."""
-        return None if self.ground is None else self.ground.level(state).unsqueeze(-1)
+    def footing(self, state: RobotState) -> Tensor:
+        """As `Task.footing`: the ground's mean height around robots, and their fields."""
+        if self.ground is None:
+            return super().footing(state)
+        return torch.stack((self.ground.level(state), self.ground.field.to(state.root_pos)), -1)
 
     def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
         """As `Task.ground_at`."""
-        return None if self.ground is None else self.ground.height_at(place, robots)
+        return None if self.ground is None else self.ground.height_at(place, self.ground.field[robots])
 
     def logged(self) -> dict[str, float]:
         """As `Task.logged`: `terrain_level`, the mean level of the robots' fields, where they rise."""
@@ -562,15 +566,32 @@ class Walk(DifferentiableTask):
         off = velocity - reachable(velocity[0].detach(), goal, self._most_change, len(velocity))
         return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
-    def imagined_style(self, states: RobotState) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it. Not on
-        rough ground: imagination knows its mean height around a robot, not what is under a foot."""
+    def relief(self, state: RobotState, footing: Tensor) -> Tensor:
+        """As `DifferentiableTask.relief`: how much higher the ground is under each foot than around, (B, F) [dm]."""
+        if self.ground is None:
+            return super().relief(state, footing)
+        place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
+        return (self._above_footing(place, footing) / _RELIEF_M).clamp(-_MOST_RELIEF, _MOST_RELIEF)
+
+    def _above_footing(self, place: Tensor, footing: Tensor) -> Tensor:
+        """The ground at places (B, ..., 3) above that of a footing (B, 2): (B, ...) [m]; without gradients, as a blind
+        robot does not choose what its feet meet."""
+        assert self.ground is not None
+        level, field = footing.unbind(-1)
+        height = self.ground.height_at(place[..., :2].detach(), field.long())
+        return height - level.view(-1, *([1] * (height.dim() - 1)))
+
+    def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
+        """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it."""
         c, dt = self.config, self.env.dt
-        if c.drag_weight == 0.0 or self.ground is not None or len(states.root_pos) == 1:
-            return super().imagined_style(states)
+        if c.drag_weight == 0.0 or len(states.root_pos) == 1:
+            return super().imagined_style(states, footing)
         feet = self.env.feet
         place = feet(states.root_pos, states.root_rot, states.joint_pos)
-        height = 0.5 * (place[1:] + place[:-1])[..., 2] - feet.radius
+        middle = 0.5 * (place[1:] + place[:-1])
+        height = middle[..., 2] - feet.radius
+        if self.ground is not None:
+            height = height - self._above_footing(middle.transpose(0, 1), footing).transpose(0, 1)
         dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
         pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
         worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these

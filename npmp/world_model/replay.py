@@ -54,8 +54,8 @@ class Replay:
         frames: int = 2**53,
     ):
         """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any others, which `moments`
-        gives besides; heights count above what is noted as `level`. device: where all of it is kept. frames: of the
-        reference, to hold restored slots against."""
+        gives besides; heights count above the first number of what is noted as `footing`. device: where all of it is
+        kept. frames: of the reference, to hold restored slots against."""
         self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
         self.device = device
@@ -108,16 +108,16 @@ class Replay:
         """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""
         slot, env = self._draw(batch, 0, generator, tracking=tracking)
         integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
-        floats = {k: v[slot, env] for k, v in self.floats.items() if k != "level"}
+        floats = {k: v[slot, env] for k, v in self.floats.items()}
         return floats | integers | {"state": self._above_ground(floats["state"], slot, env)}
 
     def _above_ground(self, states: Tensor, slot: Tensor, env: Tensor) -> Tensor:
         """Packed states (..., B, s) of robots env (B,) with heights above the ground at slots (B,): the same ground for
         all of a window, so that heights remain the integral of velocities."""
-        if "level" not in self.floats:
+        if "footing" not in self.floats or not self.floats["footing"].shape[-1]:
             return states
         lowered = states.clone()
-        lowered[..., 2] -= self.floats["level"][slot, env, 0]  # the third number of a packed state
+        lowered[..., 2] -= self.floats["footing"][slot, env, 0]  # the third number of a packed state
         return lowered
 
     def starts(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> Start:

@@ -59,7 +59,7 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
 ) -> None:
     imagine = imagination(env, skill, policy)
     start, goal = start_of(env, skill), env.task.goal()
-    found = imagine(start, policy.initial_state(N), goal, H, torch.Generator().manual_seed(1))
+    found = imagine(start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1))
 
     generator, sensing = torch.Generator().manual_seed(1), env.robots.sensing
     noise = torch.randn(H, N, 4, generator=generator)
@@ -82,7 +82,7 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     lost = course_loss(velocity - reachable(velocity[0], goal, limit, H), min(H, 12), (0.5, 2.0)).mean()
     feet = Feet(env.robot)(after.root_pos, after.root_rot, after.joint_pos)
     height = feet[..., 2].unfold(0, 2, 1).mean(-1) - env.robot.foot_radius
-    style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean()
+    style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean((0, 3)).amax(-1).mean()  # of the worst foot
     style = style + 5.0 * torch.relu(-height - 0.01).amax(-1).sum(-1).mean()
     torch.testing.assert_close(found.style, style, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
@@ -101,7 +101,7 @@ def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_laten
     start, goal, bias = start_of(env, skill), env.task.goal(), policy.net.head.bias
 
     def loss() -> torch.Tensor:
-        found = imagine(start, policy.initial_state(N), goal, H, torch.Generator().manual_seed(1))
+        found = imagine(start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1))
         return found.task + 0.01 * found.kl
 
     loss().backward()
@@ -125,7 +125,7 @@ def test_without_sensors_what_is_seen_is_exact(env: WalkEnv, skill: SkillModule,
     imagine.sensing = Sensing(SensorConfig(), env.home, env.dt)
     start = start_of(env, skill)
     generator = torch.Generator().manual_seed(1)
-    one = imagine(start, policy.initial_state(N), env.task.goal(), 1, generator)
+    one = imagine(start, policy.initial_state(N), env.task.goal(), start.z[:, :0], 1, generator)
     drawn = torch.Generator().manual_seed(1)
     torch.randn(1, N, 4, generator=drawn)
     assert torch.equal(generator.get_state(), drawn.get_state())  # nothing but latents is drawn

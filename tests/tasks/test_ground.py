@@ -12,6 +12,7 @@ from torch import Tensor
 
 from npmp import robots
 from npmp.envs.features import true_state
+from npmp.envs.state import RobotState
 from npmp.reuse.evaluation import evaluate
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
@@ -90,6 +91,30 @@ def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> Non
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
     height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
     assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15
+
+
+def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) -> None:
+    env = rough_env(robot, 7, "slopes", drag_weight=0.7, press_weight=0.0)
+    for _ in range(5):
+        env.step(still(env))
+    walk, state = env.task, env.task.unmoved(env.state)
+    footing = walk.footing(env.state)
+    centers = env.feet(state.root_pos, state.root_rot, state.joint_pos)
+    ground = walk.ground_at(centers[..., :2], torch.arange(env.num_envs))
+    assert ground is not None
+    relief = (ground.mean(-1) - footing[:, :1]) / 0.1
+    torch.testing.assert_close(walk.relief(state, footing), relief.clamp(-3.0, 3.0), atol=1e-3, rtol=0)
+    # two moments as imagination has them, heights above the footing; feet then 0.5 m/s on along x
+    lowered = state.root_pos - torch.nn.functional.pad(footing[:, :1], (2, 0))
+    along = torch.tensor([0.5 * env.dt, 0.0, 0.0])
+    states = RobotState(*(torch.stack((part, part)) for part in state))
+    states = states._replace(root_pos=torch.stack((lowered - along, lowered)))
+    middle = walk.ground_at(centers[..., :2] - 0.5 * along[:2], torch.arange(env.num_envs))
+    assert middle is not None
+    height = centers[..., 2] - robot.foot_radius - middle
+    share = (1.0 - height / walk.config.swing_height_m).clamp(0.0, 1.0).mean(-1).amax(-1)
+    torch.testing.assert_close(walk.imagined_style(states, footing), 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
+    assert bool((share > 0.5).any())  # standing on slopes, feet are on them
 
 
 def test_the_log_has_the_mean_level_where_robots_rise(robot: robots.Robot) -> None:
