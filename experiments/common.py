@@ -389,7 +389,9 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     def job(config: DictConfig) -> None:
         jobs.append(_composed_job(name, config))
 
-    multirun = any(argument in ("-m", "--multirun") for argument in given)
+    named = any(argument.removeprefix("sweep=") in choices("sweep") for argument in given)
+    multirun = named or any(argument in ("-m", "--multirun") for argument in given)
+    given = ["-m", *given] if named else given
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
@@ -518,9 +520,9 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
             key = entry.key_or_group
             if key == "debug" or key.startswith("hydra"):
                 continue
-            if key == "experiment" and entry.value() is not None:
+            if key in ("experiment", "sweep") and entry.value() is not None:
                 raise InputError(
-                    f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "
+                    f"{key}={entry.value()} does not change resume={folder}, which has its own settings; "
                     "give the keys to change"
                 )
             OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)

@@ -163,7 +163,7 @@ def of_verb(verb: str) -> str:
         lines += ["", "choices:", *_rows(shown, width)]
     for group, choice in groups.items():
         path = CONF / group / f"{choice}.yaml"
-        if group in ("debug", "experiment") or not path.exists():
+        if group in ("debug", "experiment", "sweep") or not path.exists():
             continue
         files = [path, *(CONF / place / f"{choice}.yaml" for place in _overlays(verb, group))]
         keys = {key.name: key for file in files if file.exists() for key in of_file(file).keys}  # the later file's hold

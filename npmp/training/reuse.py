@@ -26,6 +26,7 @@ from npmp.reuse import (
     evaluate,
     module_sha256,
 )
+from npmp.reuse.evaluation import effort, gait
 from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
@@ -34,6 +35,7 @@ from npmp.training.run import RunSettings, Schedule
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
+MOVED = ("energy_j_per_m", "swing_share", "foot_lift_m")  # of `effort` and `gait`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128}  # by default [D; sources in conf/algo]
 
 
@@ -76,12 +78,14 @@ class RepeatedTrial:
         self.skill, self.seconds, self.seed = skill, settings.evaluation_seconds, seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
-        """The task's figures of a trial; None for random latents."""
+        """The task's figures of a trial, what moving cost and how it steps; None for random latents."""
         device = self.env.device
         actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
         if actor is None:
             actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
-        return self.env.task.figures(evaluate(actor, self.env, seconds=self.seconds, seed=self.seed))
+        trial = evaluate(actor, self.env, seconds=self.seconds, seed=self.seed)
+        still = dict.fromkeys(MOVED, 0.0)  # who does not move does not step
+        return self.env.task.figures(trial) | still | effort(trial) | gait(trial)
 
 
 def train_policy(
@@ -135,7 +139,7 @@ def train_policy(
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
         judge=lambda: trial(trainer.policy),
-        judged=task.judged,
+        judged=(*task.judged, *MOVED),
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
         save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
         finite=schedule.finite,
