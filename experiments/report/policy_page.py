@@ -31,6 +31,7 @@ from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
 from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
+from npmp.tasks.path import Path as CoursePath
 from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
 
 GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
@@ -118,7 +119,7 @@ def _over_time(task: Task, trial: Trial) -> list[Chart]:
 
 def _map(task: Task, trial: Trial) -> list[Chart]:
     """The path from above, and how far from it robots are."""
-    if "place" not in trial.seen or not hasattr(task, "course"):
+    if not isinstance(task, CoursePath):
         return []
     path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy().copy()
     jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start

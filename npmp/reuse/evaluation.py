@@ -80,7 +80,7 @@ def gait(trial: Trial) -> dict[str, float]:
     the mean would hide hind legs that step behind fore legs that glide.
 
     Returns: `swing_share`, the share of time that a foot is higher than 5 mm, `foot_lift_m`, how high it gets within
-    half a second, in the median, and `near_ground_mps`, its mean horizontal speed while it is lower than 5 mm.
+    half a second, in the median, and `near_floor_mps`, its mean horizontal speed while it is lower than 5 mm.
     """
     height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
     moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
@@ -94,7 +94,7 @@ def gait(trial: Trial) -> dict[str, float]:
         figures["foot_lift_m"] = min(peaks[..., f][whole].median().item() for f in feet)
     near = [speed[..., f][moving & (height[..., f] < NEAR)] for f in feet]
     if any(len(some) for some in near):
-        figures["near_ground_mps"] = max(some.mean().item() for some in near if len(some))
+        figures["near_floor_mps"] = max(some.mean().item() for some in near if len(some))
     return figures
 
 

@@ -193,7 +193,8 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, els
 def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = Recorder()
     assert verb("reuse", work)(["sweep=fig6", "data=x", "steps=7", f"out={tmp_path / 's'}"]) == 0
-    assert {(c["algo"]["beta"], c["seed"]) for c, _ in work.calls} == {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
+    jobs = {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
+    assert {(c["algo"]["beta"], c["seed"]) for c, _ in work.calls} == jobs
     assert all((c["steps"], c["module"]) == (7, "anymal_b_dog") for c, _ in work.calls)
     assert (tmp_path / "s" / "algo.beta=0.001,seed=2" / "config.yaml").is_file()
     resumed = tmp_path / "s" / "algo.beta=1,seed=0"

@@ -107,9 +107,9 @@ def test_gliding_and_stepping_by_hand() -> None:
         some = {**seen, "feet": seen["feet"][:, :, list(feet)]}
         return gait(Trial(some, torch.zeros(100, 1), torch.zeros(100, 1, dtype=torch.bool), torch.zeros(101, 19), 0.02))
 
-    gliding = pytest.approx({"swing_share": 0.0, "near_ground_mps": 0.8, "foot_lift_m": 0.0})
+    gliding = pytest.approx({"swing_share": 0.0, "near_floor_mps": 0.8, "foot_lift_m": 0.0})
     assert told(0) == gliding and told(0, 1) == gliding
-    assert told(1) == pytest.approx({"swing_share": 0.5, "near_ground_mps": 0.0, "foot_lift_m": 0.06})
+    assert told(1) == pytest.approx({"swing_share": 0.5, "near_floor_mps": 0.0, "foot_lift_m": 0.06})
     base[..., 3] = 0.05  # who stands neither steps nor glides
     assert told(0, 1) == {}
 
