@@ -47,21 +47,25 @@ class ModelTrainerConfig(ThroughModelConfig):
     """Settings of learning through a model in reuse; sources with the values in conf/algo/in_reuse/world_model.yaml.
     Raises ValueError for values out of range."""
 
-    replay_steps: int = 96
+    model_updates: int = 8  # per iteration
+    policy_updates: int = 2  # per iteration
+    replay_steps: int = 192
+    policy_lr: tuple[float, float] = (5e-4, 1e-5)
+    ema: float = 0.998
     warmup_steps: int = 32
-    warmup_updates: int = 200  # of the model alone, before the policy's first
-    episode_s: float | None = 4.0  # of training, shorter than the task's: robots start often; None: the task's own
-    action_noise: float = 0.05  # [rad], while collecting
-    horizon: int = 24  # imagined control steps
+    warmup_updates: int = 600  # of the model alone, before the policy's first
+    episode_s: float | None = 10.0  # of training, shorter than the task's: robots start often; None: the task's own
+    action_noise: float = 0.03  # [rad], while collecting
+    horizon: int = 36  # imagined control steps
     new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
     beta: float = 0.01  # weight of the KL to the prior, summed over latent dimensions [1/nat]
     # shares of the run from which on the task's style counts, and counts in full: of a new policy, one that has learned
     # before has to keep it
     style_ramp: tuple[float, float] = (0.2, 0.5)
-    posture: float = 2.0  # weight of the distance from the postures that are known to hold
+    posture: float = 5.0  # weight of the distance from the postures that are known to hold
     effort: float = 0.02  # weight of the setpoints' distance from the joints, summed over them [1/rad]
     smoothness: float = 0.02  # weight of the setpoints' change per step, summed over joints [1/rad]
-    imagine_pushes: bool = False  # a push that there is where imagination starts goes on
+    imagine_pushes: bool = True  # a push that there is where imagination starts goes on
     clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
     clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
     clone_batch: int = 128  # sequences per update

@@ -81,7 +81,7 @@ class WalkConfig:
     drag_weight: float = 0.3
     swing_height_m: float = 0.04
     # and for feet that they press into MuJoCo's soft ground, so deep that shanks touch it, by the depth [1/m]
-    press_weight: float = 50.0
+    press_weight: float = 100.0
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
