@@ -12,7 +12,7 @@ from experiments.common import Run, at_least, say, verb
 from experiments.live import caller_of
 from experiments.typed import build
 from mocap_data.errors import InputError
-from npmp import robots
+from npmp import modules, robots
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
 from npmp.nets import NetConfig
@@ -61,6 +61,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "out": run.folder,
         "settings": settings,
         "trained_on": with_tempos(motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES),
+        "module": modules.find(str(config.module)) if config.get("module") else None,
         "about": {
             "data": Path(str(config.data)).name,
             "randomization": config.randomization.name if "randomization" in config else "none",

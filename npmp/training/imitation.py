@@ -99,9 +99,17 @@ class TrackingTrial:
         }
 
 
-def make_trainer(settings: ImitationSettings, env: ImitationEnv, seed: int) -> tuple[ImitationTrainer, Schedule]:
-    """The algorithm with its robots, before its first iteration."""
+def make_trainer(
+    settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | str | None = None
+) -> tuple[ImitationTrainer, Schedule]:
+    """The algorithm with its robots, before its first iteration; module: the folder of one to go on from.
+
+    Raises:
+      InputError: for a module that does not fit, or that the algorithm cannot go on from.
+    """
     algo, net, n = settings.algo, settings.net, env.num_envs
+    if module is not None and not isinstance(algo, WorldModelConfig):
+        raise InputError(f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can")
     if isinstance(algo, MOVMPOConfig):
         schedule = Schedule(0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
         return MOVMPOTrainer(env, net, algo, seed=seed), schedule
@@ -111,7 +119,8 @@ def make_trainer(settings: ImitationSettings, env: ImitationEnv, seed: int) -> t
         return PPOTrainer(env, net, algo, seed=seed), schedule
     finite = ("model_loss", "tracking_loss", "kl")
     schedule = Schedule(n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
-    return WorldModelTrainer(env, net, algo, seed=seed), schedule
+    skill = None if module is None else SkillModule.load(module)
+    return WorldModelTrainer(env, net, algo, skill=skill, seed=seed), schedule
 
 
 def train_module(
@@ -121,6 +130,7 @@ def train_module(
     settings: ImitationSettings | None = None,
     *,
     trained_on: MotionSet | None = None,
+    module: Path | str | None = None,
     about: Mapping[str, Any] | None = None,
     seed: int = 0,
     resume: Path | None = None,
@@ -131,6 +141,7 @@ def train_module(
     Args:
       motions: what the module is judged on, and trained on.
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
+      module: the folder of a skill module to go on from; None: a new one.
       about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
       seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of torch.
       resume: the folder of a run to go on from; it was made with these settings, `steps` may be more.
@@ -138,7 +149,8 @@ def train_module(
     Returns: the summary, which is in module.json and summary.json as well.
 
     Raises:
-      InputError: for motions of another robot, or a run to resume that is damaged or of another kind.
+      InputError: for motions of another robot, a module that does not fit, or a run to resume that is damaged or of
+        another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
@@ -146,7 +158,7 @@ def train_module(
     task = Imitation(robot, chosen.task, trained_on or motions)
     env = TaskEnv(task, chosen.robots_at_once, robots=chosen.robots, seed=seed, **chosen.place)
     judges = _judges(robot, motions, chosen, seed)
-    trainer, schedule = make_trainer(chosen, env, seed)
+    trainer, schedule = make_trainer(chosen, env, seed, module)
 
     def judge() -> dict[str, float]:
         skill = trainer.module()

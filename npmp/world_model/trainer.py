@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import skill_memory
 from npmp.memory import require_batch, require_replay
@@ -76,10 +77,23 @@ class WorldModelConfig(ThroughModelConfig):
 class WorldModelTrainer(Resumable):
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
 
-    def __init__(self, env: ImitationEnv, net: NetConfig, config: WorldModelConfig, *, seed: int = 0):
+    def __init__(
+        self,
+        env: ImitationEnv,
+        net: NetConfig,
+        config: WorldModelConfig,
+        *,
+        skill: SkillModule | None = None,
+        seed: int = 0,
+    ):
         """Build everything on the environment's device.
 
-        env: the robots to collect with.
+        Args:
+          env: the robots to collect with.
+          skill: a module that is trained on, in place, with its own input scales; None: a new one.
+
+        Raises:
+          InputError: for a module of another robot, other networks or other references.
         """
         self.env, self.config = env, config
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
@@ -88,7 +102,8 @@ class WorldModelTrainer(Resumable):
         self.reference, self.features = env.task.reference, env.task.features(env.task.config.future_frames)
         self.physics_size = env.robots.physics_size if config.model_physics else 0
         with seeded(seed):
-            self.skill = SkillModule.for_reference(env.robot, net, self.reference, self.features).to(env.device)
+            new = SkillModule.for_reference(env.robot, net, self.reference, self.features)
+            self.skill = (new if skill is None else _fitting(skill, new, env)).to(env.device)
             self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size, env.robots.lever).to(
                 env.device
             )
@@ -293,3 +308,14 @@ def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str,
         # steps of the size of Adam's, so that one learning rate serves both
         "policy_muon": torch.optim.Muon(hidden, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
     }
+
+
+def _fitting(skill: SkillModule, new: SkillModule, env: ImitationEnv) -> SkillModule:
+    """The module, where it has what a new one would have. Raises InputError where it has not."""
+    skill.check_robot(env.robot)
+    skill.check_encoder(env.robot)
+    for what in ("net", "context_horizon", "observation"):
+        own, wanted = getattr(skill.contract, what), getattr(new.contract, what)
+        if own != wanted:
+            raise InputError(f"the module's {what} is {own}, this run's {wanted}; both must be the same")
+    return skill.train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from experiments import cli
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
+from npmp.imitation import MOVMPOConfig
 from npmp.nets import NetConfig
 from npmp.reuse import VMPOTrainerConfig
 from npmp.robots import Robot
@@ -66,6 +68,22 @@ def test_the_loss_is_few_frames_below_the_command(
     for frames in found.values():
         print("\n".join(frames))
         assert len(frames) <= DEEPEST, "\n".join(frames)
+
+
+def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    first = train_module(motions, robot, tmp_path / "first", TINY, seed=3)
+    more = train_module(motions, robot, tmp_path / "more", TINY, seed=4, module=tmp_path / "first" / "module")
+    train_module(motions, robot, tmp_path / "new", TINY, seed=4)
+    assert more["before"]["tracked_s"] > 0.0 and first["after"]["tracked_s"] > 0.0
+    one, on, new = (SkillModule.load(tmp_path / name / "module") for name in ("first", "more", "new"))
+    trained, began = (module.encoder.head.weight - one.encoder.head.weight for module in (on, new))
+    assert 0.0 < trained.abs().max() < 0.2 * began.abs().max()
+    other = replace(TINY, net=replace(TINY.net, latent_dim=5))
+    with pytest.raises(InputError, match=r"the module's net is .*latent_dim.: 4.* this run's .*latent_dim.: 5"):
+        train_module(motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module")
+    published = replace(TINY, algo=MOVMPOConfig())
+    with pytest.raises(InputError, match="algo=mo_vmpo cannot go on from a module="):
+        train_module(motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module")
 
 
 def test_a_run_depends_on_its_seed_alone_and_goes_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
