@@ -56,8 +56,8 @@ class Setting:
 
 
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Environment steps per second of the whole, and the parts' shares; with sweep=true for every setting, and the
-    best."""
+    """Environment steps per second of the whole, and the parts' shares; with sweep_settings=true for every setting, and
+    the best."""
     robot = robots.load(config.robot.name)
     with tempfile.TemporaryDirectory() as folder:
         motions = load_motions(_data(config, robot, Path(folder)), robot)
@@ -65,7 +65,7 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     with open_dict(imitation):
         imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
     own, place = Setting(run.threads, torch.get_num_threads()), backend_of(config, run)
-    if not config.sweep:
+    if not config.sweep_settings:
         return {
             "algo": config.algo.name,
             **measure_one(imitation, own, robot, motions, float(config.seconds), run.seed, place),

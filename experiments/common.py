@@ -230,6 +230,8 @@ def hydra_arguments(
             key, equals, value = argument.partition("=")
             if not re.fullmatch(r"[~+]{0,2}\w[\w./@:\-]*", key):
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
+            if verb_name == "bench" and key == "sweep":  # as it was called until there were sweeps with names
+                key = "sweep_settings"
             if key == "robot" and (own := own_robot(value)) is not None:
                 key, value = "robot.name", quoted(own, multirun=multirun)
             if re.search(rf"\d{{{MAX_NUMBER},}}", value):
@@ -389,9 +391,8 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     def job(config: DictConfig) -> None:
         jobs.append(_composed_job(name, config))
 
-    named = any(argument.removeprefix("sweep=") in choices("sweep") for argument in given)
-    multirun = named or any(argument in ("-m", "--multirun") for argument in given)
-    given = ["-m", *given] if named else given
+    given = _with_multirun(given)
+    multirun = any(argument in ("-m", "--multirun") for argument in given)
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
@@ -413,6 +414,22 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
     return jobs
+
+
+def _with_multirun(given: Sequence[str]) -> list[str]:
+    """With -m where a sweep of conf/sweep is named, sweep=NAME, and the jobs are to be run rather than shown.
+
+    Raises:
+      InputError: for one beside resume=, which has its own settings.
+    """
+    settings = {key: value for key, _, value in (argument.partition("=") for argument in given)}
+    if settings.get("sweep", "").strip("'\"") not in choices("sweep"):
+        return list(given)
+    if settings.get("resume", "null") != "null":
+        raise InputError(
+            f"sweep={settings['sweep']} does not change resume={settings['resume']}; give the keys to change"
+        )
+    return list(given) if {"-m", "--multirun", "-c", "--cfg", "--info", "-i"} & settings.keys() else ["-m", *given]
 
 
 def _composed_job(name: str, config: DictConfig) -> _Job:
@@ -520,9 +537,9 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
             key = entry.key_or_group
             if key == "debug" or key.startswith("hydra"):
                 continue
-            if key in ("experiment", "sweep") and entry.value() is not None:
+            if key == "experiment" and entry.value() is not None:
                 raise InputError(
-                    f"{key}={entry.value()} does not change resume={folder}, which has its own settings; "
+                    f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "
                     "give the keys to change"
                 )
             OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)

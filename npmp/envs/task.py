@@ -144,7 +144,7 @@ class Task(ABC):
         return state
 
     def footing(self, state: RobotState) -> Tensor:
-        """Which ground all robots are on, (n, 2): its height around them [m], its number; on flat ground (n, 0)."""
+        """Which ground all robots are on, (n, 2): its height around them [m], its field's index; (n, 0) if flat."""
         return state.root_pos[:, :0]
 
     def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
@@ -238,7 +238,7 @@ class DifferentiableTask(Task):
     def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
         """How far robots were from their goals (B, g) over H control steps, states (H, B, ...) after each: (B,)."""
 
-    def relief(self, state: RobotState, footing: Tensor) -> Tensor:
+    def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
         """What a model is told of the ground under robots (B, ...) on a `footing` (B, 2), (B, f); (B, 0) where it is
         flat."""
         return footing[:, :0]

@@ -101,7 +101,7 @@ class PolicyImagination:
         latent, policy = self.policy.step(known, HighLevelState(carry.policy_hidden, carry.policy_cell))
         z = latent.mean + latent.std * given.latent
         action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
-        physics = torch.cat((fixed.physics, self.task.relief(state, fixed.footing)), -1)
+        physics = torch.cat((fixed.physics, self.task.under_feet(state, fixed.footing)), -1)
         after, history = driven(
             self.model, self.sensing, state, action, carry.history, physics=physics, joint_offset=fixed.joint_offset
         )

@@ -135,8 +135,7 @@ class ModelTrainer(Resumable):
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
-            told = self.physics_size + self._relief().shape[-1]
-            self.model = WorldModel(env.home, env.dt, c.model_hidden, told, env.robots.lever)
+            self.model = WorldModel(env.home, env.dt, c.model_hidden, self._told(), env.robots.lever)
         self.model.to(env.device)
         self.fit = ModelFit(self.model, c)
         known = env.state if recordings is None else recordings.reference.frames
@@ -168,18 +167,24 @@ class ModelTrainer(Resumable):
         shown = self.config.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
+    def _told(self) -> int:
+        """How many numbers the model is told of a robot's physics, and of the ground under its feet."""
+        state = self.env.state
+        return self.physics_size + self.task.under_feet(state, self.task.footing(state)).shape[-1]
+
     def _empty_replay(self) -> Replay:
         c, env, lstm = self.config, self.env, self.skill.net.lstm_width
         memory = self.online.initial_state(1).hidden.shape[-1]
-        sizes = robot_sizes(env, self.physics_size + self._relief().shape[-1]) | {
+        sizes = robot_sizes(env, self._told()) | {
             "z": self.skill.latent_dim,
             "hidden": lstm,
             "cell": lstm,
             "policy_hidden": memory,
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
-            "footing": self.task.footing(env.state).shape[-1],
         }
+        if width := self.task.footing(env.state).shape[-1]:
+            sizes["footing"] = width
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
@@ -262,15 +267,12 @@ class ModelTrainer(Resumable):
             "goal": goal,
             **robot_note(env, action, self.physics_size),
             "state": self.task.unmoved(env.state).pack(),
-            "footing": self.task.footing(env.state),
         }
-        note["physics"] = torch.cat((note["physics"], self._relief()), -1)
+        if "footing" in self.replay.floats:
+            footing = self.task.footing(env.state)
+            told = self.task.under_feet(self.task.unmoved(env.state), footing)
+            note |= {"footing": footing, "physics": torch.cat((note["physics"], told), -1)}
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
-
-    def _relief(self) -> Tensor:
-        """What the model is told of the ground under the robots now."""
-        state = self.env.state
-        return self.task.relief(self.task.unmoved(state), self.task.footing(state))
 
     def _randn(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self.generator, device=like.device)
@@ -315,7 +317,8 @@ class ModelTrainer(Resumable):
         c = self.config
         moments = self.replay.moments(c.policy_batch, self.generator)
         memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
-        goal, footing = self._asked(moments.pop("goal")), moments.pop("footing")
+        goal = self._asked(moments.pop("goal"))
+        footing = moments.pop("footing", goal[:, :0])
         drawn = moments.pop("physics")[:, : self.physics_size]
         if c.model_physics and not c.imagine_pushes:
             drawn = self.env.robots.without_push(drawn)

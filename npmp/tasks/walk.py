@@ -41,7 +41,7 @@ SETTLING_S = 0.5  # what a robot is given to follow a change of its command, whe
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 
-_RELIEF_M, _MOST_RELIEF = 0.1, 3.0  # a model is told heights of the ground in units of this [m], so many at most
+_UNIT_M, _MOST = 0.1, 3.0  # a model is told heights of the ground in units of this [m], so many at most
 
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
 
@@ -80,7 +80,7 @@ class WalkConfig:
     # and for feet that move near the ground, below the swing height [m], by their speed (`dragging`)
     drag_weight: float = 0.3
     swing_height_m: float = 0.04
-    # and for feet that they press into MuJoCo's soft ground, so deep that shanks touch it, by the depth [1/m]
+    # and for feet that they press into MuJoCo's soft ground, by the depth [1/m]: who stamps
     press_weight: float = 100.0
 
     def __post_init__(self) -> None:
@@ -566,17 +566,22 @@ class Walk(DifferentiableTask):
         off = velocity - reachable(velocity[0].detach(), goal, self._most_change, len(velocity))
         return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
-    def relief(self, state: RobotState, footing: Tensor) -> Tensor:
-        """As `DifferentiableTask.relief`: how much higher the ground is under each foot than around, (B, F) [dm]."""
+    def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
+        """As `DifferentiableTask.under_feet`: how much higher the ground is under each foot than around, (B, F) [dm].
+
+        The footing is that of the state's own moment where robots collect, that of the first moment where they imagine:
+        after 36 steps these differ by some 2 cm on Perlin noise of 0.3 m.
+        """
         if self.ground is None:
-            return super().relief(state, footing)
-        place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
-        return (self._above_footing(place, footing) / _RELIEF_M).clamp(-_MOST_RELIEF, _MOST_RELIEF)
+            return super().under_feet(state, footing)
+        with torch.no_grad():
+            place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
+            return (self._above_footing(place, footing) / _UNIT_M).clamp(-_MOST, _MOST)
 
     def _above_footing(self, place: Tensor, footing: Tensor) -> Tensor:
         """The ground at places (B, ..., 3) above that of a footing (B, 2): (B, ...) [m]; without gradients, as a blind
         robot does not choose what its feet meet."""
-        assert self.ground is not None
+        assert self.ground is not None  # for the type checker
         level, field = footing.unbind(-1)
         height = self.ground.height_at(place[..., :2].detach(), field.long())
         return height - level.view(-1, *([1] * (height.dim() - 1)))

@@ -35,7 +35,7 @@ from npmp.training.run import RunSettings, Schedule
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
-MOVED = ("energy_j_per_m", "swing_share", "foot_lift_m")  # of `effort` and `gait`, among the metrics of a run
+STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128}  # by default [D; sources in conf/algo]
 
 
@@ -84,7 +84,7 @@ class RepeatedTrial:
         if actor is None:
             actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
         trial = evaluate(actor, self.env, seconds=self.seconds, seed=self.seed)
-        still = dict.fromkeys(MOVED, 0.0)  # who does not move does not step
+        still = dict.fromkeys(STEPS, 0.0)  # who does not move does not step
         return self.env.task.figures(trial) | still | effort(trial) | gait(trial)
 
 
@@ -139,7 +139,7 @@ def train_policy(
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
         judge=lambda: trial(trainer.policy),
-        judged=(*task.judged, *MOVED),
+        judged=(*task.judged, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
         save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
         finite=schedule.finite,

@@ -15,7 +15,7 @@ class Window(NamedTuple):
 
     states: Tensor  # (T + 1, B, s) packed RobotState
     setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
-    physics: Tensor  # (T, B, p) what was drawn of the physics, and the push during the step
+    physics: Tensor  # (T, B, p) what was drawn of the physics, the push during the step, the ground under the feet
     valid: Tensor  # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
 
 
@@ -114,7 +114,7 @@ class Replay:
     def _above_ground(self, states: Tensor, slot: Tensor, env: Tensor) -> Tensor:
         """Packed states (..., B, s) of robots env (B,) with heights above the ground at slots (B,): the same ground for
         all of a window, so that heights remain the integral of velocities."""
-        if "footing" not in self.floats or not self.floats["footing"].shape[-1]:
+        if "footing" not in self.floats:
             return states
         lowered = states.clone()
         lowered[..., 2] -= self.floats["footing"][slot, env, 0]  # the third number of a packed state

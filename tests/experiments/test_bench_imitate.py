@@ -59,7 +59,7 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.bench_imitate.cpus", lambda: 1)
-    figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep=true", "sweep_batch=[8,16]"])
+    figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep_settings=true", "sweep_batch=[8,16]"])
     assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [
         (8, False),
         (8, True),

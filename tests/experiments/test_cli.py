@@ -199,7 +199,14 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytes
     assert (tmp_path / "s" / "algo.beta=0.001,seed=2" / "config.yaml").is_file()
     resumed = tmp_path / "s" / "algo.beta=1,seed=0"
     assert verb("reuse", work)([f"resume={resumed}", "sweep=fig6"]) == 2
-    assert f"sweep=fig6 does not change resume={resumed}" in capsys.readouterr().err
+    assert capsys.readouterr().err.count(f"sweep=fig6 does not change resume={resumed}") == 1
+    assert verb("reuse", work)(["sweep=fig6", "data=x", "--cfg", "job"]) == 0
+    assert "beta: 0.01" in capsys.readouterr().out and len(work.calls) == 12
+    assert common._with_multirun(["fig6", "out=x"]) == ["fig6", "out=x"]
+    groups = {path.name for path in common.CONF.iterdir() if path.is_dir()}
+    for path in common.CONF.glob("*.yaml"):  # a group's name as a plain key would be taken for the group
+        keys = OmegaConf.load(path)
+        assert not {key for key in keys if key in groups and isinstance(keys[key], bool | int | float)}, path
 
 
 def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,6 +266,16 @@ def test_visuals_do_not_change_the_physics() -> None:
     assert seen[1] == 19 < seen[0]  # floor, trunk, belly, and hip, knee, shank, foot of four legs
 
 
+@pytest.mark.parametrize("leg", LEGS)
+def test_the_shank_ends_inside_the_foot_and_well_above_the_sole(leg: str) -> None:
+    shank, foot, data = MODEL.geom(f"{leg}_shank"), MODEL.geom(f"{leg}_foot"), at(MODEL, ANYMAL.home_qpos)
+    axis = data.geom_xmat[shank.id].reshape(3, 3)[:, 2]
+    tips = [data.geom_xpos[shank.id] + side * (shank.size[1] + shank.size[0]) * axis for side in (1.0, -1.0)]
+    gap = min(float(np.linalg.norm(tip - data.geom_xpos[foot.id])) for tip in tips)
+    assert foot.size[0] - 0.01 < gap < foot.size[0]  # a foot would have to sink in by gap + radius to let it touch
+    assert gap + foot.size[0] == pytest.approx(0.055, abs=1e-3)
+
+
 def test_robot_geoms_collide_with_the_floor_only() -> None:
     floorless = MODEL
     qpos = ANYMAL.home_qpos.copy()
