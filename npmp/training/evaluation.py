@@ -55,7 +55,7 @@ def evaluate(
     skill.to(env.device)
     clip = torch.arange(n, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
-    feet = Feet(robot)
+    feet = env.feet
     clips: list[dict[str, Any]] = []
     with new_hdf5(out / "rollouts.h5") as file:
         file.attrs["robot"] = robot.name

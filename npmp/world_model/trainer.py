@@ -17,6 +17,7 @@ from npmp.actors import skill_memory
 from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
+from npmp.robots import Robot
 from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
@@ -102,8 +103,11 @@ class WorldModelTrainer(Resumable):
         self.reference, self.features = env.task.reference, env.task.features(env.task.config.future_frames)
         self.physics_size = env.robots.physics_size if config.model_physics else 0
         with seeded(seed):
-            new = SkillModule.for_reference(env.robot, net, self.reference, self.features)
-            self.skill = (new if skill is None else _fitting(skill, new, env)).to(env.device)
+            if skill is None:
+                skill = SkillModule.for_reference(env.robot, net, self.reference, self.features)
+            else:
+                _check_fit(skill, net, self.features.horizon, env.robot)
+            self.skill = skill.train().to(env.device)
             self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size, env.robots.lever).to(
                 env.device
             )
@@ -310,12 +314,13 @@ def policy_optimizers(skill: SkillModule, config: WorldModelConfig) -> dict[str,
     }
 
 
-def _fitting(skill: SkillModule, new: SkillModule, env: ImitationEnv) -> SkillModule:
-    """The module, where it has what a new one would have. Raises InputError where it has not."""
-    skill.check_robot(env.robot)
-    skill.check_encoder(env.robot)
-    for what in ("net", "context_horizon", "observation"):
-        own, wanted = getattr(skill.contract, what), getattr(new.contract, what)
+def _check_fit(skill: SkillModule, net: NetConfig, frames_ahead: int, robot: Robot) -> None:
+    """Raises InputError for a module that a run with these networks and references cannot go on from."""
+    skill.check_robot(robot)
+    skill.check_encoder(robot)
+    for what, own, wanted in (
+        ("net", skill.net, net),
+        ("context_horizon", skill.contract.context_horizon, frames_ahead),
+    ):
         if own != wanted:
             raise InputError(f"the module's {what} is {own}, this run's {wanted}; both must be the same")
-    return skill.train()
