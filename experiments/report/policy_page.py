@@ -31,6 +31,7 @@ from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
 from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
+from npmp.tasks.dribble import Dribble
 from npmp.tasks.path import Path as CoursePath
 from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
 
@@ -58,12 +59,18 @@ def judged(
     asked: dict[str, Any] = {
         name: trial.seen[name][:, 0].numpy() for name in ("command", "achieved") if name in trial.seen
     }
+    if isinstance(task, Dribble):
+        asked |= _ball(task, trial)
     clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked)
     replay, packed = replay_section(task.robot, [clip])
     if packed is not None and clip.ground is not None:
         replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
     sections = [
-        Section("task", "The trial", [_words(found), *_tables(found), *_over_time(task, trial), *_map(task, trial)]),
+        Section(
+            "task",
+            "The trial",
+            [_words(found), *_tables(found), *_over_time(task, trial), *_map(task, trial), *_to_target(task, trial)],
+        ),
         replay,
         _gait(task, trial),
         _speeds(found.get("speeds", ())),
@@ -86,8 +93,13 @@ def ground_of(task: Task) -> np.ndarray | None:
 def _words(found: Mapping[str, Any]) -> Words:
     return Words(
         f"{found['robots']} robots for {number(found['seconds'])} s, randomization {found['randomization']}. Who falls "
-        "is put back at a start and goes on; every step counts. Settled: without the first half second after each "
-        "change of the command. The curves are robot 0's."
+        "is put back at a start and goes on; every step counts. "
+        + (
+            "Settled: without the first half second after each change of the command. "
+            if "settled" in "".join(found)
+            else ""
+        )
+        + "The curves are robot 0's."
     )
 
 
@@ -130,6 +142,53 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     return [
         figures.line_chart(lines, title="From above", unit="(m)", x_label="x (m)", width=940, height=420, square=True),
         figures.line_chart(errors, title="Distance to the path", unit="(m)", width=940, clip=0),
+    ]
+
+
+def _ball(task: Dribble, trial: Trial) -> dict[str, Any]:
+    """Robot 0's ball and target, for the replay; the ball as large as they are in the mean."""
+    radius = sum(task.config.radius_m) / 2
+    ball = np.pad(trial.seen["ball"][:, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius)
+    return {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:, 0].numpy()}
+
+
+def since_jumps(trial: Trial, period: int) -> tuple[np.ndarray, np.ndarray]:
+    """Quartiles (3, S) over robots and jumps of the distances of ball and target [m], and the times since the target
+    jumped (S,) [s]; period: control steps between jumps."""
+    error = trial.error.numpy()
+    since = period - np.round(trial.seen["to_jump_s"].numpy() / trial.dt).astype(int)
+    steps = np.unique(since)
+    return (steps + 1) * trial.dt, np.array([np.percentile(error[since == step], (25, 50, 75)) for step in steps]).T
+
+
+def _to_target(task: Task, trial: Trial) -> list[Chart]:
+    """How far balls are from their targets: over the trial, after a jump, and for what share of the time."""
+    if not isinstance(task, Dribble):
+        return []
+    error, time = trial.error.numpy(), (np.arange(len(trial.fell)) + 1) * trial.dt
+    period = round(task.config.jump_period_s / trial.dt)
+    since, after = since_jumps(trial, period)
+    far = np.linspace(0.0, task.config.far_m, 101)
+    late = error[trial.seen["to_jump_s"].numpy() <= 1.0 + 0.5 * trial.dt]
+    over = [Line("median of all", time, np.median(error, axis=-1), "other"), Line("robot 0", time, error[:, 0])]
+    jump = [
+        Line(name, since, values, css)
+        for name, values, css in zip(
+            ("a quarter below", "median", "three quarters below"), after, ("ref", "robot", "ref"), strict=True
+        )
+    ]
+    within = [
+        Line(name, far, [(values <= edge).mean() for edge in far], css)
+        for name, values, css in (("at all times", error, "ref"), ("in the last second before a jump", late, "robot"))
+        if len(values)
+    ]
+    common: dict[str, Any] = {"unit": "(m)", "width": 940}
+    return [
+        figures.line_chart(over, title="Ball to target", clip=0, **common),
+        figures.line_chart(jump, title="Ball to target since the target jumped", **common),
+        figures.line_chart(
+            within, title="Share of time that the ball is so near", x_label="(m)", y_range=(0.0, 1.05), width=940
+        ),
     ]
 
 

@@ -41,6 +41,7 @@ class ReplayClip:
           radius [m] of the discs under them.
         ground: (n, n) heights [m] of one period of rough ground from the origin on, row by y; None: flat, at 0.
         ground_m: the distance of its points [m].
+        ball: (T, 3) [m] the middle of a ball, or None; ball_m: its radius; target: (T, 2) [m] where it should be.
     """
 
     name: str
@@ -57,6 +58,9 @@ class ReplayClip:
     sole_m: float = 0.05
     ground: npt.NDArray[np.floating[Any]] | None = None
     ground_m: float = 0.1
+    ball: npt.NDArray[np.floating[Any]] | None = None
+    ball_m: float = 0.1
+    target: npt.NDArray[np.floating[Any]] | None = None
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:
@@ -74,6 +78,11 @@ def _text(packed: npt.NDArray[np.uint16]) -> str:
     return base64.b64encode(packed.tobytes()).decode("ascii")
 
 
+def _with_target(ball: npt.NDArray[Any], target: npt.NDArray[Any]) -> FloatArray:
+    """(T, 2, 3): the ball, and its target on the floor."""
+    return np.stack((ball, np.pad(target, ((0, 0), (0, 1)))), axis=1).astype(np.float64)
+
+
 def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float) -> dict[str, Any]:
     q = np.asarray(clip.qpos, dtype=np.float64)
     layers = [body_poses(model, q[keep])]
@@ -86,7 +95,8 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
         if np.isfinite(reference[keep]).all(axis=1).any():
             layers.append(body_poses(model, reference[keep]))
     poses = np.stack(layers, axis=1)  # (frames, layers, bodies, 7)
-    places = [poses[..., :3], *(value[keep] for value in (clip.keypoints, clip.feet) if value is not None)]
+    ball = None if clip.ball is None or clip.target is None else _with_target(clip.ball, clip.target)
+    places = [poses[..., :3], *(value[keep] for value in (clip.keypoints, clip.feet, ball) if value is not None)]
     every = np.concatenate([value.reshape(-1, 3) for value in places])
     low = np.floor(every.min(axis=0) * 100) / 100
     high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)
@@ -106,6 +116,8 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     if clip.feet is not None and clip.contacts is not None:
         out["feet"], out["sole"] = _text(_pack(clip.feet[keep], low, high)), round(clip.sole_m, 4)
         out["stands"] = clip.contacts[keep].astype(int).reshape(-1).tolist()
+    if ball is not None:
+        out["ball"], out["radius"] = _text(_pack(ball[keep], low, high)), round(clip.ball_m, 4)
     if clip.ground is not None:
         bottom, top = float(clip.ground.min()), float(max(clip.ground.max(), clip.ground.min() + 0.01))
         out["ground"] = {
@@ -146,6 +158,7 @@ def _within_budget(
     each = [
         14 * bodies * (1 if clip.reference is None else 2)
         + sum(6 * value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
+        + (0 if clip.ball is None else 12)
         for clip in clips
     ]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from npmp import geometry
 from npmp.envs.kinematics import Kinematics
-from npmp.envs.state import pose_from_qpos
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
+
+SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 
 
 class Feet(nn.Module):
@@ -48,3 +52,31 @@ def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: flo
     """
     speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
     return speed * (1.0 - height / free).clamp(0.0, 1.0)
+
+
+def stepping(
+    feet: Feet,
+    states: RobotState,
+    free: float,
+    weights: tuple[float, float],
+    dt: float,
+    ground: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their feet: (B,).
+
+    Args:
+      free: the height [m] from which on a foot may move as it likes, as in `dragging`.
+      weights: of the worst foot's speed near the ground [s/m], of the depth [1/m] to which feet are pressed into it.
+      ground: its height [m] at places (B, ..., 3); None: flat, at 0.
+    """
+    if weights[0] == 0.0 or len(states.root_pos) == 1:
+        return states.root_pos.new_zeros(states.root_pos.shape[1])
+    place = feet(states.root_pos, states.root_rot, states.joint_pos)
+    middle = 0.5 * (place[1:] + place[:-1])
+    height = middle[..., 2] - feet.radius
+    if ground is not None:
+        height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
+    dragged = dragging(place[:-1], place[1:], height, free, dt)
+    pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
+    worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these
+    return weights[0] * worst + weights[1] * pressed.mean(0)

@@ -213,9 +213,8 @@ class DifferentiableTask(Task):
     """A task that can be learned through a model: how well it is done is a differentiable function of robots' states.
 
     What is asked of a robot is its goal, some numbers that the task draws and keeps; whatever else the policy is told
-    or judged by follows from state and goal, for simulated and imagined robots alike. So far a state is the robot's own
-    (`RobotState`): a task about other bodies would name their columns, which the model then has to predict as well, and
-    be given them beside the state.
+    or judged by follows from state and goal, for simulated and imagined robots alike. What stands or rolls about beside
+    the robot is part of the goal: `carried_on` says what becomes of it while the robot moves.
     """
 
     @abstractmethod
@@ -235,8 +234,15 @@ class DifferentiableTask(Task):
         """What else might be asked of robots with goals (B, g)."""
 
     @abstractmethod
-    def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
-        """How far robots were from their goals (B, g) over H control steps, states (H, B, ...) after each: (B,)."""
+    def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
+        """How far robots were from their goals over H control steps: (B,).
+
+        states (H, B, ...), goals (H, B, g): after each step.
+        """
+
+    def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
+        """Goals (B, g) after a control step that took the robots to states (B, ...), where nothing new is asked."""
+        return goal
 
     def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
         """What a model is told of the ground under robots (B, ...) on a `footing` (B, 2), (B, f); (B, 0) where it is

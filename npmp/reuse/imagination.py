@@ -38,12 +38,12 @@ class Carry(NamedTuple):
     hidden: Tensor  # (B, h) of the decoder
     cell: Tensor  # (B, h)
     history: Tensor  # (B, H + 1, o) exact observations, the latest first
+    goal: Tensor  # (B, g)
 
 
 class Fixed(NamedTuple):
     """What stays the same over a rollout, B robots."""
 
-    goal: Tensor  # (B, g)
     physics: Tensor  # (B, p)
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
     footing: Tensor  # (B, 2) `Task.footing` where imagination began, (B, 0) on flat ground
@@ -97,7 +97,7 @@ class PolicyImagination:
         """One step of all robots. Returns what the next one needs, and the policy's mean and deviation, (B, d)."""
         state = RobotState.unpack(carry.state)
         seen = self.sensing.shown(carry.history, SensorDraws(given.delay, given.noise))
-        known = PolicyInput(seen, self.task.see(state, fixed.goal), carry.z)
+        known = PolicyInput(seen, self.task.see(state, carry.goal), carry.z)
         latent, policy = self.policy.step(known, HighLevelState(carry.policy_hidden, carry.policy_cell))
         z = latent.mean + latent.std * given.latent
         action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
@@ -105,11 +105,12 @@ class PolicyImagination:
         after, history = driven(
             self.model, self.sensing, state, action, carry.history, physics=physics, joint_offset=fixed.joint_offset
         )
-        return Carry(after.pack(), z, *policy, *decoder, history), latent.mean, latent.std
+        goal = self.task.carried_on(carry.goal, after)
+        return Carry(after.pack(), z, *policy, *decoder, history, goal), latent.mean, latent.std
 
-    def begin(self, start: Start, policy: HighLevelState) -> Carry:
+    def begin(self, start: Start, policy: HighLevelState, goal: Tensor) -> Carry:
         """What the first step needs; policy: its memory at the start."""
-        return Carry(start.state, start.z, *policy, start.hidden, start.cell, sensed(self.sensing, start))
+        return Carry(start.state, start.z, *policy, start.hidden, start.cell, sensed(self.sensing, start), goal)
 
     def __call__(
         self,
@@ -121,21 +122,22 @@ class PolicyImagination:
         generator: torch.Generator,
     ) -> Imagined:
         """A rollout of `horizon` steps towards goals (B, g), with heights above the ground of the footing (B, 2)."""
-        carry, fixed = self.begin(start, policy), Fixed(goal, start.physics, start.joint_offset, footing)
+        carry, fixed = self.begin(start, policy, goal), Fixed(start.physics, start.joint_offset, footing)
         latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
         delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
-        states, kls, stds = [], [], []
+        states, goals, kls, stds = [], [], [], []
         for k in range(horizon):
             before = carry.z
             carry, mean, std = self._step(carry, fixed, Given(latent[k], delay[k], noise[k]))
             states.append(carry.state)
+            goals.append(carry.goal)
             kls.append(prior.kl_to_prior(mean, std, before, self.policy.contract.alpha))
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
         away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
         preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
         effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
-        task = self.task.imagined_loss(after, goal).mean()
+        task = self.task.imagined_loss(after, torch.stack(goals)).mean()
         style = self.task.imagined_style(after, footing).mean()
         kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
         return Imagined(task, style, away.mean(), effort, smoothness, kl, std)

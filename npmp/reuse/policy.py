@@ -21,10 +21,10 @@ from npmp import artifact, modules
 from npmp.envs.features import Normalizer
 from npmp.envs.task import Task
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, LatentGaussian
-from npmp.reuse.commander import CommanderConfig, dribble_command
 from npmp.rl import unroll_lstm
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
+from npmp.tasks.commander import CommanderConfig, dribble_command
 from npmp.tasks.dribble import INPUTS
 
 SCHEMA = "npmp-policy"
@@ -97,10 +97,12 @@ class HighLevelPolicy(nn.Module):
         self.commander = None
         if contract.commander:
             self.commander = from_mapping(CommanderConfig, contract.commander, at="commander in the policy's contract")
-        told = len(contract.command) if self.commander is None else 3
+        told, besides = len(contract.command), 0
+        if self.commander is not None:  # what it is told becomes a velocity, and is told besides
+            told, besides = 3, told
         try:
             self.net = HighLevelNet(
-                observations + told,
+                observations + told + besides,
                 contract.latent_dim,
                 contract.alpha,
                 sizes,
@@ -150,11 +152,14 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task that tells it the same.
+        """The same network with the same weights and input scales, for a task that tells it the same; of a walking
+        policy, for one that tells of a ball, too (`commanded`).
 
         Raises:
           InputError: for a task with other inputs.
         """
+        if self.contract.task == "walk" and list(task.inputs) == list(INPUTS):
+            return self.commanded(task, task.config.script)
         self._check_inputs(task)
         asked = [list(pair) for pair in task.input_range()]
         contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={})
@@ -163,7 +168,7 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: what the task tells it becomes a command (`npmp.reuse.commander`).
+        """A walking policy as one that dribbles: what the task tells it becomes a command (`npmp.tasks.commander`).
 
         Raises:
           InputError: for a policy of another task than walking, or a task that tells nothing of a ball.
@@ -183,7 +188,11 @@ class HighLevelPolicy(nn.Module):
             training={},
         )
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
-        policy.load_state_dict(self.state_dict())
+        weights, told = self.state_dict(), sum(width for _, width in contract.observation) + 3
+        first = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
+        nothing = first.new_zeros(len(first), len(contract.command))
+        weights["net.norm.0.weight"] = torch.cat((first[:, :told], nothing, first[:, told:]), 1)
+        policy.load_state_dict(weights)
         return policy
 
     @property
@@ -197,11 +206,13 @@ class HighLevelPolicy(nn.Module):
 
     def observe(self, given: PolicyInput) -> Tensor:
         """The network's scaled observation, (..., o + c)."""
-        told = given.command
-        if self.commander is not None:
-            ball, target = told.split(2, -1)
-            told = dribble_command(ball, target, self.commander)
-        return torch.cat((self.observation_scale(given.proprioception), self.command_scale(told)), -1)
+        sensed = self.observation_scale(given.proprioception)
+        if self.commander is None:
+            return torch.cat((sensed, self.command_scale(given.command)), -1)
+        ball, target = given.command.split(2, -1)
+        with torch.no_grad():  # what the script would say of another place of the ball changes by leaps
+            command = self.command_scale(dribble_command(ball, target, self.commander))
+        return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
     def step(self, given: PolicyInput, state: HighLevelState) -> tuple[LatentGaussian, HighLevelState]:
         """One step of n robots: the distribution of z_t, and the new memory."""
@@ -302,6 +313,11 @@ def find_module(policy: str | Path, sha256: str) -> Path:
         f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those shipped ({shipped})"
         f" and not beside '{policy}'; name it by module="
     )
+
+
+def _squashed(point: Tensor) -> Tensor:
+    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 + |p|)."""
+    return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))
 
 
 def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ robots' geoms collide only with those of contype 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mujoco
@@ -19,14 +19,16 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import Feet
+from npmp.envs.feet import Feet, stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Judgement, Start, Task, Traces, Trial
+from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
-from npmp.tasks.walk import tilted
+from npmp.tasks.ball import Ball, Legs, rolled
+from npmp.tasks.commander import CommanderConfig, dribble_command
+from npmp.tasks.walk import course_loss, heading_velocity, tilted
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
@@ -34,6 +36,8 @@ INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 # of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
 SOLREF = (0.02, 0.4)  # time constant [s] and damping ratio: it bounces [R: the same]
+
+ACCELERATION, STRIDE_S = (4.0, 4.0, 8.0), 0.24  # by which the script's velocities are followed, as in walking
 
 # --- where episodes begin [D] ---
 AT_FEET_M = (0.05, 0.30)  # gap between a fore foot and the ball ahead of it
@@ -55,11 +59,19 @@ class DribbleConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 60.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    # learned through a model, robots pay for the distance of ball and target [1/m], for what they are off the
+    # velocities that a script commands (`npmp.tasks.commander`), and, as in walking, for how they put their feet
+    distance_weight: float = 2.0
+    script_weight: float = 1.0
+    script: CommanderConfig = field(default_factory=CommanderConfig)
+    drag_weight: float = 0.3
+    swing_height_m: float = 0.04
+    press_weight: float = 100.0
     at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s")
-        ranges.not_negative(self, "jump_m")
+        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s", "swing_height_m")
+        ranges.not_negative(self, "jump_m", "distance_weight", "script_weight", "drag_weight", "press_weight")
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
             pair = tuple(float(v) for v in getattr(self, name))  # lists as they come from a file become tuples
@@ -111,7 +123,7 @@ def _between(pair: tuple[float, float], uniform: Tensor) -> Tensor:
     return pair[0] + (pair[1] - pair[0]) * uniform
 
 
-class Dribble(Task):
+class Dribble(DifferentiableTask):
     """Robots on flat ground, each with a ball that it should bring to its target and keep there.
 
     An episode fails as in walking, by tilt or by contact of anything but the feet with the floor, and where the ball is
@@ -165,6 +177,7 @@ class Dribble(Task):
         self._scene = torch.tensor(model.qpos0, device=device)
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
+        self._legs = Legs(self.robot, env.feet.kinematics).to(device)
 
     # --- the ball ---
 
@@ -243,9 +256,10 @@ class Dribble(Task):
 
     # --- what is seen ---
 
-    def observe(self) -> Tensor:
-        """Ball and target in the heading frame, (n, 4) [m]."""
-        return in_heading(self.env.state, torch.stack((self.ball[:, :2], self.target), 1)).flatten(1).nan_to_num(0.0)
+    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Ball and target in the heading frame, (..., 4) [m]."""
+        points = torch.stack((goal[..., :2], goal[..., 4:6]), -2)
+        return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
     def input_range(self) -> list[tuple[float, float]]:
         """A metre around the robot: where the ball is dribbled from."""
@@ -331,6 +345,48 @@ class Dribble(Task):
     def traces(self, trial: Trial) -> Traces:
         """As `Task.traces`: where the ball was asked to be, and where it was, in the world."""
         return Traces((("Ball, x", "m"), ("Ball, y", "m")), trial.seen["target"][:, 0], trial.seen["ball"][:, 0])
+
+    # --- through a model ---
+
+    def goal(self) -> Tensor:
+        """The ball's place and velocity, the target, all in the world, the ball's radius, mass and drag, (n, 9)."""
+        ball = (self.ball[:, :2], self.ball_velocity[:, :2], self.target)
+        drawn = (self.ball_radius, self.ball_mass, self.ball_drag)
+        return torch.cat((*ball, torch.stack(drawn, -1)), -1).nan_to_num(0.0)
+
+    def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
+        """Other targets, at most as far from the ball as a jump."""
+        uniform = torch.rand((2, len(goal)), generator=generator, device=goal.device)
+        away = _polar(self.config.jump_m * uniform[0], 2.0 * math.pi * uniform[1])
+        return torch.cat((goal[:, :4], goal[:, :2] + away, goal[:, 6:]), -1)
+
+    def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
+        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`)."""
+        legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
+        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self._legs.radius, self.env.dt)
+        return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
+
+    def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
+        """As `DifferentiableTask.imagined_loss`: the distance of ball and target, later steps more, as nobody is at the
+        ball at once; and what the velocities are off the script's."""
+        c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
+        step = torch.arange(len(goals), device=goals.device).view(-1, 1, 1)
+        late = (step[..., 0] + 1.0) / (0.5 * len(goals) * (len(goals) + 1))
+        distance = torch.sqrt((goals[..., :2] - goals[..., 4:6]).square().sum(-1) + 1e-4)
+        owed = c.distance_weight * (late * distance).sum(0)
+        if c.script_weight == 0.0:
+            return owed
+        with torch.no_grad():
+            seen = self.see(states, goals)
+            limit = step * torch.tensor(ACCELERATION).to(goals) * dt
+            change = dribble_command(seen[..., :2], seen[..., 2:], c.script) - velocity[0]
+            asked = velocity[0] + torch.clamp(change, -limit, limit)
+        return owed + c.script_weight * course_loss(velocity - asked, max(1, round(STRIDE_S / dt)), (0.5, 2.0))
+
+    def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
+        """As `DifferentiableTask.imagined_style`: as in walking."""
+        c = self.config
+        return stepping(self.env.feet, states, c.swing_height_m, (c.drag_weight, c.press_weight), self.env.dt)
 
     # --- checkpoints ---
 

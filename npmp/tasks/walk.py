@@ -20,7 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import dragging
+from npmp.envs.feet import stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -38,8 +38,6 @@ COMMANDS = ("uniform", "recorded")  # where commands are drawn from
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
 SETTLING_S = 0.5  # what a robot is given to follow a change of its command, where figures leave that out
-
-SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 
 _UNIT_M, _MOST = 0.1, 3.0  # a model is told heights of the ground in units of this [m], so many at most
 
@@ -560,10 +558,10 @@ class Walk(DifferentiableTask):
         """The velocity over the last control step, (..., 3)."""
         return heading_velocity(state)
 
-    def imagined_loss(self, states: RobotState, goal: Tensor) -> Tensor:
+    def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_loss`: `course_loss` of the velocities."""
         c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
-        off = velocity - reachable(velocity[0].detach(), goal, self._most_change, len(velocity))
+        off = velocity - reachable(velocity[0].detach(), goals[-1], self._most_change, len(velocity))
         return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
     def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
@@ -588,19 +586,8 @@ class Walk(DifferentiableTask):
 
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it."""
-        c, dt = self.config, self.env.dt
-        if c.drag_weight == 0.0 or len(states.root_pos) == 1:
-            return super().imagined_style(states, footing)
-        feet = self.env.feet
-        place = feet(states.root_pos, states.root_rot, states.joint_pos)
-        middle = 0.5 * (place[1:] + place[:-1])
-        height = middle[..., 2] - feet.radius
-        if self.ground is not None:
-            height = height - self._above_footing(middle.transpose(0, 1), footing).transpose(0, 1)
-        dragged = dragging(place[:-1], place[1:], height, c.swing_height_m, dt)
-        pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-        worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these
-        return c.drag_weight * worst + c.press_weight * pressed.mean(0)
+        c, above = self.config, None if self.ground is None else lambda place: self._above_footing(place, footing)
+        return stepping(self.env.feet, states, c.swing_height_m, (c.drag_weight, c.press_weight), self.env.dt, above)
 
 
 WalkEnv = TaskEnv[Walk]

@@ -19,6 +19,7 @@ from npmp.reuse import HighLevelPolicy, module_sha256, rough
 from npmp.shelf import Shelf
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble
+from npmp.tasks.commander import CommanderConfig
 from npmp.tasks.walk import Walk, WalkConfig
 
 TINY = ["debug=tiny", "threads=1"]
@@ -62,10 +63,24 @@ def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: py
         assert words in page
 
 
-def test_a_ball_s_way_is_drawn(robot: robots.Robot) -> None:
-    seen = {"target": torch.zeros(5, 1, 2), "ball": torch.ones(5, 1, 2)}
-    trial = Trial(seen, torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool), torch.zeros(6, 26), 0.02)
-    assert [chart.title for chart in policy_page._over_time(Dribble(robot), trial)] == ["Ball, x", "Ball, y"]
+def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
+    robot, folder = robots.load("anymal_b"), policy.parent / "anymal_b_dribble"
+    HighLevelPolicy.load(policy).commanded(Dribble(robot), CommanderConfig()).save(folder)
+    found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1")
+    assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
+    page = (tmp_path / "dribble" / "report.html").read_text()
+    for words in ("Ball, x", "Ball to target since the target jumped", "Share of time", '"ball"', '"radius"'):
+        assert words in page
+
+
+def test_balls_to_their_targets_by_the_time_since_a_jump(robot: robots.Robot) -> None:
+    """Two robots, jumps every three steps, the first at the end of the second step."""
+    error = torch.tensor([[3.0, 5.0], [2.0, 4.0], [8.0, 6.0], [7.0, 5.0], [1.0, 3.0], [9.0, 9.0]])
+    to_jump = torch.tensor([2, 1, 3, 2, 1, 3]).unsqueeze(-1).expand(6, 2) * 0.02
+    trial = Trial({"to_jump_s": to_jump}, error, torch.zeros(6, 2, dtype=torch.bool), torch.zeros(7, 26), 0.02)
+    time, quartiles = policy_page.since_jumps(trial, period=3)
+    assert time.tolist() == pytest.approx([0.02, 0.04, 0.06])
+    assert quartiles[1].tolist() == pytest.approx([8.5, 5.0, 2.5])  # of 8 6 9 9; 3 5 7 5; 2 4 1 3
 
 
 def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

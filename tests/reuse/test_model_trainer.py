@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from npmp.reuse.imagination import Carry, PolicyImagination
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule
-from npmp.tasks import Imitation, ImitationConfig
+from npmp.tasks import Dribble, DribbleConfig, Imitation, ImitationConfig
 from npmp.tasks.walk import WalkConfig
 from npmp.world_model.replay import Start
 from tests.environments import imitation_env, walk_env
@@ -100,9 +101,9 @@ def noted(imagination: PolicyImagination) -> list[torch.Tensor]:
     given: list[torch.Tensor] = []
     real = imagination.begin
 
-    def begin(start: Start, policy: HighLevelState) -> Carry:
+    def begin(start: Start, policy: HighLevelState, goal: torch.Tensor) -> Carry:
         given.append(start.physics)
-        return real(start, policy)
+        return real(start, policy, goal)
 
     imagination.begin = begin  # type: ignore[method-assign]
     return given
@@ -119,6 +120,27 @@ def test_a_push_is_known_to_the_model_and_imagined_where_it_is_to_be(
         given = noted(run.imagination)
         run.improve_policy()
         assert bool(given[0].any()) == pushed
+
+
+def test_dribbling_is_learned_through_the_model(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    """The same numbers with the same seed, from a checkpoint, too; the script stays what it was."""
+
+    def fresh(seed: int) -> ModelTrainer:
+        env = TaskEnv(Dribble(robot, DribbleConfig(episode_s=0.3, jump_period_s=0.1)), 6, seed=seed, num_threads=1)
+        return ModelTrainer(env, skill, policy.for_other_task(env.task), TINY, new=False, seed=seed)
+
+    whole = fresh(0)
+    begun = whole.policy.contract
+    figures = whole.warm_up()
+    assert "clone_loss" not in figures
+    expected = [whole.iteration(k / 4) for k in range(4)]
+    assert all(math.isfinite(metrics["imagined_task"]) and metrics["skipped_updates"] == 0 for metrics in expected)
+    first, second = fresh(0), fresh(5)
+    first.warm_up()
+    assert [first.iteration(k / 4) for k in range(2)] == expected[:2]
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    assert [second.iteration(k / 4) for k in range(2, 4)] == expected[2:]
+    assert whole.policy.contract == begun and begun.commander["reach"] == DribbleConfig().script.reach
 
 
 def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninterrupted_one(

@@ -1,6 +1,6 @@
 // The 3-D replay: convex shapes on a 2-D canvas, painter's order, no library. Poses come packed (see replay.py):
 // per frame, layer (robot, ghost) and moving body, 3 position and 4 quaternion values as 16-bit integers;
-// a recording's keypoints and the standing feet's soles as 3 values each.
+// a recording's keypoints, the standing feet's soles, a ball and its target as 3 values each.
 (function () {
   "use strict";
   const root = document.getElementById("replay");
@@ -24,6 +24,7 @@
     clip.raw = unpacked(clip.poses);
     if (clip.points) clip.points = unpacked(clip.points);
     if (clip.feet) clip.feet = unpacked(clip.feet);
+    if (clip.ball) clip.ball = unpacked(clip.ball);
     if (clip.ground) clip.ground.raw = unpacked(clip.ground.heights);
     clip.scale = clip.high.map((h, k) => (h - clip.low[k]) / 65535);
     clip.duration = (clip.frames - 1) / clip.fps;
@@ -325,14 +326,18 @@
     const th = far > 0.3 ? Math.atan2(b[1] - a[1], b[0] - a[0]) : Math.atan2(robot.m[3], robot.m[0]);
     return [-Math.sin(th) * distance, Math.cos(th) * distance, 0];
   }
+  // A disc on the floor.
+  function disc(at, radius) {
+    const rim = [];
+    for (let i = 0; i < 24; i++) rim.push(project([at[0] + radius * Math.cos(i * Math.PI / 12), at[1] + radius * Math.sin(i * Math.PI / 12), 0.003]));
+    if (rim.every((p) => p[2] >= NEAR)) polygon(ctx, rim);
+  }
   function drawStanding(clip, t) {
     const n = clip.feet.length / clip.frames / 3, frame = Math.min(Math.round(t * clip.fps), clip.frames - 1);
     ctx.fillStyle = rgba(colours.stance, 0.75);
     places(clip, clip.feet, t).forEach((at, foot) => {
       if (!clip.stands[frame * n + foot]) return;
-      const rim = [];
-      for (let i = 0; i < 24; i++) rim.push(project([at[0] + clip.sole * Math.cos(i * Math.PI / 12), at[1] + clip.sole * Math.sin(i * Math.PI / 12), 0.003]));
-      if (rim.every((p) => p[2] >= NEAR)) polygon(ctx, rim);
+      disc(at, clip.sole);
     });
   }
   function onLayer(alpha, paint) {
@@ -361,6 +366,11 @@
     drawTrail(clip, 0, frame, colours.robot, 0.9, [0, 0, 0]);
     if (clip.feet) drawStanding(clip, state.t);
     const parts = scene.shapes.map((s) => place(robot[s.b], s, [0, 0, 0]));
+    if (clip.ball) {
+      const middle = places(clip, clip.ball, state.t)[0], target = places(clip, clip.ball, frame / clip.fps)[1]; // it jumps
+      ctx.fillStyle = rgba(colours.ref, 0.75); disc(target, clip.radius);
+      parts.push(ball(middle, clip.radius));
+    }
     const beside = film && state.recording !== "on" ? film.beside : [];
     onLayer(0.16, (c) => { c.fillStyle = "#000"; drawShadow(c, [...parts, ...beside], clip); });
     if (ghost) onLayer(0.42, (c) => drawBody(c, scene.shapes.map((s) => place(ghost[s.b], s, shift)), colours.ghost));

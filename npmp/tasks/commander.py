@@ -18,25 +18,25 @@ from npmp import ranges
 
 @dataclass(frozen=True)
 class CommanderConfig:
-    """How ANYmal dribbles [D: by evolution in a kinematic model, docs/learning.md].
+    """How ANYmal dribbles [D: by evolution in simulation, docs/learning.md].
     Raises ValueError for values out of range."""
 
-    reach: float = 0.40  # the place is this far behind the ball [m]
-    side: float = 0.22  # and this far to the side, where a fore foot is [m]
-    circle: float = 0.09  # radius of the way around the place to the right direction [m]
-    behind: float = 0.38  # from here on the robot counts as behind the ball [m], ...
-    corridor: float = 0.12  # ... where it is so near to the line through the place [m],
-    look: float = 0.29  # and heads for where the line is so far ahead of it [m]
-    facing: float = 1.7  # within about this distance of the place it turns to the target, beyond to where it goes [m]
-    turn: float = 4.0  # yaw rate per radian [1/s]
-    near: float = 0.32  # speed at the ball [m/s]
-    near_rise: float = 0.07  # more of it per metre from ball to target [1/s]
-    far: float = 1.2  # speed away from the ball [m/s]
-    near_m: float = 0.82  # what is away [m]
-    done: float = 0.16  # a ball so near to its target is left alone [m]
-    # of commands: forward, lateral, yaw; a bit more than what the walking policy was trained for, which it obeys
-    lowest: tuple[float, float, float] = (-0.5, -0.35, -1.3)
-    highest: tuple[float, float, float] = (1.5, 0.35, 1.3)
+    reach: float = 0.373  # the place is this far behind the ball [m]
+    side: float = 0.274  # and this far to the side, where a fore foot is [m]
+    circle: float = 0.098  # radius of the way around the place to the right direction [m]
+    behind: float = 0.382  # from here on the robot counts as behind the ball [m], ...
+    corridor: float = 0.104  # ... where it is so near to the line through the place [m],
+    look: float = 0.261  # and heads for where the line is so far ahead of it [m]
+    facing: float = 2.11  # within about this distance of the place it turns to the target, beyond to where it goes [m]
+    turn: float = 4.03  # yaw rate per radian [1/s]
+    near: float = 0.376  # speed at the ball [m/s]
+    near_rise: float = 0.056  # more of it per metre from ball to target [1/s]
+    far: float = 1.37  # speed away from the ball [m/s]
+    near_m: float = 0.903  # what is away [m]
+    done: float = 0.177  # a ball so near to its target is left alone [m]
+    # of commands: forward, lateral, yaw; what the walking policy obeys
+    lowest: tuple[float, float, float] = (-0.6, -0.6, -2.0)
+    highest: tuple[float, float, float] = (1.5, 0.6, 2.0)
 
     def __post_init__(self) -> None:
         ranges.above_zero(
@@ -106,4 +106,4 @@ def _field(place: Tensor, circle: float) -> Tensor:
 
 
 def _complex(points: Tensor) -> Tensor:
-    return torch.view_as_complex(points.contiguous())
+    return torch.complex(points[..., 0], points[..., 1])

@@ -1,0 +1,133 @@
+"""A ball among legs: rolling by hand, pushes whose answer is known, and against MuJoCo."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.envs import TaskEnv
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.state import pose_from_qpos
+from npmp.tasks import Dribble, DribbleConfig
+from npmp.tasks.ball import BOUNCE, INERTIA, ROLLING, Ball, Legs, rolled
+
+DT = 0.02
+RADIUS, MASS = 0.117, 0.45
+THIN = torch.tensor([0.03])
+
+
+def ball(x: float = 0.0, y: float = 0.0, vx: float = 0.0, drag: float = 0.0) -> Ball:
+    flat = (torch.tensor([[x, y]]), torch.tensor([[vx, 0.0]]))
+    return Ball(*flat, torch.tensor([RADIUS]), torch.tensor([MASS]), torch.tensor([drag]))
+
+
+def post(x: float, y: float = 0.0, low: float = 0.03, high: float = 0.4) -> Tensor:
+    """An upright leg, (1, 1, 2, 3)."""
+    return torch.tensor([[[[x, y, low], [x, y, high]]]])
+
+
+@pytest.fixture(scope="module")
+def robot() -> robots.Robot:
+    return robots.load("anymal_b")
+
+
+def test_it_rolls_to_a_stop_and_stays() -> None:
+    one = rolled(ball(vx=1.0, drag=0.5), post(5.0), THIN, DT)
+    left = (1.0 - ROLLING * DT) / (1.0 + 0.5 * DT / (INERTIA * MASS))
+    assert one.velocity[0].tolist() == pytest.approx([left, 0.0], abs=1e-6)
+    assert one.place[0].tolist() == pytest.approx([left * DT, 0.0], abs=1e-6)
+    state = ball(vx=1.0)
+    for _ in range(100):
+        state = rolled(state, post(5.0), THIN, DT)
+    # v^2 / 2 a, less half a step, as it moves by the speed after each
+    assert state.velocity.abs().max() < 1e-3
+    assert state.place[0, 0].item() == pytest.approx(0.5 / ROLLING - 0.5 * DT, abs=2e-3)
+
+
+def test_a_leg_that_walks_takes_it_along() -> None:
+    state, x = ball(), -RADIUS - 0.031
+    for _ in range(50):
+        x += 0.5 * DT
+        state = rolled(state, post(x), THIN, DT)
+        assert state.place[0, 0] - x > RADIUS + 0.03 - 1e-3  # never inside
+    assert state.velocity[0].tolist() == pytest.approx([0.5, 0.0], abs=0.1)
+    assert 0.5 * 50 * DT - 0.01 < state.place[0, 0] < 0.5 * 50 * DT + 0.05
+
+
+def test_it_leaves_along_the_line_from_the_leg() -> None:
+    """3 cm off the middle: by asin(3 / 14.7) = 11.8 degrees to the other side."""
+    state = rolled(ball(), post(-0.13, 0.03), THIN, DT)
+    angle = torch.atan2(state.velocity[0, 1], state.velocity[0, 0])
+    assert angle.item() == pytest.approx(float(np.arctan2(-0.03, 0.13)), abs=1e-3)
+    gap = np.hypot(0.13, 0.03)
+    assert state.velocity.norm().item() == pytest.approx((1.0 + BOUNCE) * (RADIUS + 0.03 - gap) / DT, rel=0.03)
+
+
+def test_a_leg_in_the_air_passes_over() -> None:
+    """Its lower end is higher than ball and leg together."""
+    state = rolled(ball(), post(0.0, low=2 * RADIUS + 0.04), THIN, DT)
+    assert not state.place.any() and not state.velocity.any()
+    low = rolled(ball(), post(0.1, low=2 * RADIUS - 0.02), THIN, DT)  # a foot that comes down on its side
+    assert low.place[0, 0] < -1e-3
+
+
+def test_who_leads_a_leg_further_leads_the_ball_further() -> None:
+    ahead = post(-0.13).requires_grad_(True)
+    rolled(ball(), ahead, THIN, DT).place[0, 0].backward()
+    assert ahead.grad is not None and bool(torch.isfinite(ahead.grad).all())
+    assert ahead.grad[..., 0].sum().item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
+    model = robot.model()
+    legs, data = Legs(robot, Kinematics(model)), mujoco.MjData(model)
+    assert len(legs.radius) == 8  # a foot and a shank each
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        data.qpos[:] = robot.home_qpos + np.concatenate((rng.normal(size=7), 0.5 * rng.normal(size=model.nu)))
+        data.qpos[3:7] /= np.linalg.norm(data.qpos[3:7])
+        mujoco.mj_kinematics(model, data)
+        ends = legs(*(part.float() for part in pose_from_qpos(torch.tensor(data.qpos)))).numpy()
+        for foot, shank in (("LF_foot", "LF_shank"), ("RH_foot", "RH_shank")):
+            at = data.geom(foot).xpos
+            assert np.abs(ends - at).max(-1).min() < 1e-5
+            half = model.geom(shank).size[1] * data.geom(shank).xmat.reshape(3, 3)[:, 2]
+            for end in (data.geom(shank).xpos - half, data.geom(shank).xpos + half):
+                assert np.abs(ends - end).max(-1).min() < 1e-5
+
+
+def test_a_robot_without_such_legs_is_refused(robot: robots.Robot) -> None:
+    class Boxes:
+        name, foot_bodies = "boxes", ("foot",)
+
+        def model(self) -> mujoco.MjModel:
+            xml = "<mujoco><worldbody><body name='a'><freejoint/><geom size='.1'/><body name='foot'>"
+            geom = "<geom type='box' size='.1 .1 .1' group='3'/></body></body></worldbody></mujoco>"
+            return mujoco.MjModel.from_xml_string(xml + geom)
+
+    with pytest.raises(InputError, match="'boxes' have no spheres or capsules"):
+        Legs(Boxes(), Kinematics(robot.model()))  # type: ignore[arg-type]
+
+
+def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
+    """Balls that roll into the feet of a standing robot, one after the other in place: 0.4 s later the model has them
+    within a fifth of the way that they went."""
+    n = 12
+    env = TaskEnv(Dribble(robot, DribbleConfig(at_feet=1.0, drag=(0.3, 0.3))), n, seed=3, num_threads=1)
+    env.reset(ball=torch.stack((torch.full((n,), 0.75), torch.linspace(0.10, 0.36, n)), -1))
+    task, model = env.task, env.sim.model
+    v = model.joint("ball").dofadr[0]
+    env.sim.qvel[:, v], env.sim.qvel[:, v + 4] = -1.2, (-1.2 / task.ball_radius).double()
+    goal, start = task.goal(), task.ball[:, :2].clone()
+    for _ in range(20):
+        env.step(torch.zeros(n, 12))
+        goal = task.carried_on(goal, env.state)
+    went = (task.ball[:, :2] - start).norm(dim=-1)
+    off = (goal[:, :2] - task.ball[:, :2]).norm(dim=-1)
+    assert went.std() > 0.03  # some met a foot, some passed beside it
+    assert off.mean() < 0.2 * went.mean()
