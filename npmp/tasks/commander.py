@@ -34,9 +34,9 @@ class CommanderConfig:
     far: float = 1.37  # speed away from the ball [m/s]
     near_m: float = 0.903  # what is away [m]
     done: float = 0.177  # a ball so near to its target is left alone [m]
-    # of commands: forward, lateral, yaw; what the walking policy obeys
-    lowest: tuple[float, float, float] = (-0.6, -0.6, -2.0)
-    highest: tuple[float, float, float] = (1.5, 0.6, 2.0)
+    # of commands: forward, lateral, yaw; what the walking policy obeys, sideways a bit less, as that is how it falls
+    lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
+    highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
 
     def __post_init__(self) -> None:
         ranges.above_zero(
