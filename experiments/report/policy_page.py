@@ -91,15 +91,11 @@ def ground_of(task: Task) -> np.ndarray | None:
 
 
 def _words(found: Mapping[str, Any]) -> Words:
+    settled = "Settled: without the first half second after each change of the command. "
     return Words(
         f"{found['robots']} robots for {number(found['seconds'])} s, randomization {found['randomization']}. Who falls "
-        "is put back at a start and goes on; every step counts. "
-        + (
-            "Settled: without the first half second after each change of the command. "
-            if "settled" in "".join(found)
-            else ""
-        )
-        + "The curves are robot 0's."
+        f"is put back at a start and goes on; every step counts. {settled if 'velocity_error' in found else ''}"
+        "The curves are robot 0's."
     )
 
 

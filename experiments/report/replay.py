@@ -158,7 +158,7 @@ def _within_budget(
     each = [
         14 * bodies * (1 if clip.reference is None else 2)
         + sum(6 * value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
-        + (0 if clip.ball is None else 12)
+        + (0 if clip.ball is None or clip.target is None else 12)
         for clip in clips
     ]
 

@@ -69,7 +69,7 @@ def stepping(
       weights: of the worst foot's speed near the ground [s/m], of the depth [1/m] to which feet are pressed into it.
       ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
-    if weights[0] == 0.0 or len(states.root_pos) == 1:
+    if weights == (0.0, 0.0) or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
     place = feet(states.root_pos, states.root_rot, states.joint_pos)
     middle = 0.5 * (place[1:] + place[:-1])

@@ -368,4 +368,5 @@ def _checked(env: TaskEnv[Any], skill: SkillModule) -> DifferentiableTask:
     skill.check_robot(env.robot)
     if not isinstance(env.task, DifferentiableTask):
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
+    env.task.carried_on(env.task.goal(), env.state)  # it may not serve every robot
     return env.task

@@ -25,7 +25,7 @@ from npmp.rl import unroll_lstm
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 from npmp.tasks.commander import CommanderConfig, dribble_command
-from npmp.tasks.dribble import INPUTS
+from npmp.tasks.dribble import INPUTS, Dribble
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -153,16 +153,19 @@ class HighLevelPolicy(nn.Module):
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """The same network with the same weights and input scales, for a task that tells it the same; of a walking
-        policy, for one that tells of a ball, too (`commanded`).
+        policy, for dribbling, too (`commanded`). Who dribbles does it by the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
         """
-        if self.contract.task == "walk" and list(task.inputs) == list(INPUTS):
-            return self.commanded(task, task.config.script)
+        script: dict[str, Any] = {}
+        if isinstance(task, Dribble):
+            if self.contract.task == "walk":
+                return self.commanded(task, task.config.script)
+            script = {} if self.commander is None else {"commander": asdict(task.config.script)}
         self._check_inputs(task)
         asked = [list(pair) for pair in task.input_range()]
-        contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={})
+        contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={}, **script)
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
         policy.load_state_dict(self.state_dict())
         return policy
@@ -205,7 +208,7 @@ class HighLevelPolicy(nn.Module):
         return self.net.initial_state(n)
 
     def observe(self, given: PolicyInput) -> Tensor:
-        """The network's scaled observation, (..., o + c)."""
+        """The network's scaled observation, (..., o + c); of one with a script (..., o + 3 + c)."""
         sensed = self.observation_scale(given.proprioception)
         if self.commander is None:
             return torch.cat((sensed, self.command_scale(given.command)), -1)

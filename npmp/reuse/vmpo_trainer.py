@@ -16,7 +16,7 @@ from npmp.nets.high_level import HighLevelCritic
 from npmp.nets.init import seeded
 from npmp.nets.prior import kl_to_prior
 from npmp.reuse.actor import PolicyMemory
-from npmp.reuse.policy import HighLevelPolicy, PolicyInput
+from npmp.reuse.policy import HighLevelPolicy, PolicyInput, command_scales
 from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
@@ -193,10 +193,11 @@ class VMPOTrainer(Resumable):
 
 
 def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:
-    """The module's own scales of the true state (the last part of its encoder's context), the policy's of what is
-    asked; drawn physics, pushes and latents are about 1 as they are."""
-    known, asked = skill.context_scale, policy.command_scale
-    width = 13 + 3 * joints
-    rest = len(scale.mean) - width - len(asked.mean)
-    scale.mean.copy_(torch.cat((known.mean[-width:], asked.mean, known.mean.new_zeros(rest))))
-    scale.std.copy_(torch.cat((known.std[-width:], asked.std, known.std.new_ones(rest))))
+    """The module's own scales of the true state (the last part of its encoder's context), those of what the policy is
+    told by its range; drawn physics, pushes and latents are about 1 as they are."""
+    known, width = skill.context_scale, 13 + 3 * joints
+    told = command_scales([(low, high) for low, high in policy.contract.command_range])
+    middle, half = (part.to(known.mean) for part in told)
+    rest = len(scale.mean) - width - len(middle)
+    scale.mean.copy_(torch.cat((known.mean[-width:], middle, known.mean.new_zeros(rest))))
+    scale.std.copy_(torch.cat((known.std[-width:], half, known.std.new_ones(rest))))

@@ -64,13 +64,12 @@ def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Te
     heading = (share * along + (1.0 - share) * course).angle()
     close = (1.0 - at.abs() / c.near_m).clamp(0.0, 1.0).sqrt()
     speed = close * (c.near + c.near_rise * to_go) + (1.0 - close) * c.far
-    low, high = torch.tensor(c.lowest).to(ball), torch.tensor(c.highest).to(ball)
-    velocity = torch.view_as_real(speed * course)
+    velocity = speed * course
     # slower rather than in another direction
-    limit = torch.where(velocity > 0.0, high[:2], low[:2])
-    share = (limit / torch.where(velocity == 0.0, limit, velocity)).amin(-1, keepdim=True).clamp(max=1.0)
-    yaw_rate = (c.turn * heading).clamp(low[2], high[2]).unsqueeze(-1)
-    command = torch.cat((share * velocity, yaw_rate), -1)
+    parts = zip((velocity.real, velocity.imag), c.lowest[:2], c.highest[:2], strict=True)
+    share = torch.stack([_allowed(part, low, high) for part, low, high in parts]).amin(0).clamp(max=1.0)
+    yaw_rate = (c.turn * heading).clamp(c.lowest[2], c.highest[2])
+    command = torch.stack((share * velocity.real, share * velocity.imag, yaw_rate), -1)
     return torch.where((to_go < c.done).unsqueeze(-1), 0.0, command)
 
 
@@ -81,7 +80,7 @@ def _to_place(root: Tensor, c: CommanderConfig) -> tuple[Tensor, Tensor]:
     """
     places = []
     for side in (c.side, -c.side):  # a left fore foot stands behind the ball where the root is to its right
-        place = root + torch.tensor(complex(c.reach, side)).to(root)
+        place = torch.complex(root.real + c.reach, root.imag + side)
         behind = (root.real < -c.behind) & (place.imag.abs() < c.corridor)
         places.append(torch.complex(torch.where(behind, place.real.clamp(max=-c.look), place.real), place.imag))
     left, right = places
@@ -96,13 +95,18 @@ def _field(place: Tensor, circle: float) -> Tensor:
     """
     ways = []
     for side in (1.0, -1.0):
-        offset = place - torch.tensor(complex(0.0, side * circle)).to(place)
+        offset = torch.complex(place.real, place.imag - side * circle)
         distance = offset.abs().clamp(min=1e-6)
         bend = torch.where(distance > circle, 2.0 - circle / distance, (distance / circle).sqrt())
         ways.append(torch.polar(torch.ones_like(distance), offset.angle() + side * 0.5 * math.pi * bend))
     share = ((place.imag + circle) / (2.0 * circle)).clamp(0.0, 1.0)
     mean = share * ways[0] + (1.0 - share) * ways[1]
     return mean / mean.abs().clamp(min=1e-6)
+
+
+def _allowed(value: Tensor, low: float, high: float) -> Tensor:
+    """What share of a velocity stays within its limits, above 1 where all of it does."""
+    return torch.where(value > 0.0, high / value.clamp(min=1e-9), low / value.clamp(max=-1e-9))
 
 
 def _complex(points: Tensor) -> Tensor:

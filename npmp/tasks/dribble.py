@@ -28,7 +28,7 @@ from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
 from npmp.tasks.ball import Ball, Legs, rolled
 from npmp.tasks.commander import CommanderConfig, dribble_command
-from npmp.tasks.walk import course_loss, heading_velocity, tilted
+from npmp.tasks.walk import WalkConfig, course_loss, heading_velocity, reachable, tilted
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
@@ -36,8 +36,6 @@ INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 # of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
 SOLREF = (0.02, 0.4)  # time constant [s] and damping ratio: it bounces [R: the same]
-
-ACCELERATION, STRIDE_S = (4.0, 4.0, 8.0), 0.24  # by which the script's velocities are followed, as in walking
 
 # --- where episodes begin [D] ---
 AT_FEET_M = (0.05, 0.30)  # gap between a fore foot and the ball ahead of it
@@ -59,6 +57,7 @@ class DribbleConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 60.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
     # learned through a model, robots pay for the distance of ball and target [1/m], for what they are off the
     # velocities that a script commands (`npmp.tasks.commander`), and, as in walking, for how they put their feet
     distance_weight: float = 2.0
@@ -67,7 +66,6 @@ class DribbleConfig:
     drag_weight: float = 0.3
     swing_height_m: float = 0.04
     press_weight: float = 100.0
-    at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s", "swing_height_m")
@@ -91,7 +89,7 @@ def dribble_reward(distance: Tensor, phi: float) -> Tensor:
 
 
 def in_heading(state: RobotState, points: Tensor) -> Tensor:
-    """Horizontal points of the world (n, k, 2) [m] as the robots (n, ...) see them: forwards and to the left."""
+    """Horizontal points of the world (..., k, 2) [m] as the robots (n, ...) see them: forwards and to the left."""
     turn = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
     return (points - state.root_pos[..., None, :2]) @ turn  # rows times R: world to heading frame
 
@@ -177,7 +175,8 @@ class Dribble(DifferentiableTask):
         self._scene = torch.tensor(model.qpos0, device=device)
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
-        self._legs = Legs(self.robot, env.feet.kinematics).to(device)
+        self._most_change = torch.tensor(WalkConfig.acceleration, device=device) * env.dt  # of a control step
+        self._legs: Legs | None = None
 
     # --- the ball ---
 
@@ -361,7 +360,10 @@ class Dribble(DifferentiableTask):
         return torch.cat((goal[:, :4], goal[:, :2] + away, goal[:, 6:]), -1)
 
     def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
-        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`)."""
+        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`). Raises
+        InputError for a robot whose legs are neither spheres nor capsules."""
+        if self._legs is None:  # not before: other ways to learn, and trials, serve robots with other feet, too
+            self._legs = Legs(self.robot, self.env.feet.kinematics).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
         ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self._legs.radius, self.env.dt)
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
@@ -370,18 +372,20 @@ class Dribble(DifferentiableTask):
         """As `DifferentiableTask.imagined_loss`: the distance of ball and target, later steps more, as nobody is at the
         ball at once; and what the velocities are off the script's."""
         c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
-        step = torch.arange(len(goals), device=goals.device).view(-1, 1, 1)
-        late = (step[..., 0] + 1.0) / (0.5 * len(goals) * (len(goals) + 1))
+        late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
+            0.5 * len(goals) * (len(goals) + 1)
+        )
         distance = torch.sqrt((goals[..., :2] - goals[..., 4:6]).square().sum(-1) + 1e-4)
         owed = c.distance_weight * (late * distance).sum(0)
         if c.script_weight == 0.0:
             return owed
         with torch.no_grad():
             seen = self.see(states, goals)
-            limit = step * torch.tensor(ACCELERATION).to(goals) * dt
-            change = dribble_command(seen[..., :2], seen[..., 2:], c.script) - velocity[0]
-            asked = velocity[0] + torch.clamp(change, -limit, limit)
-        return owed + c.script_weight * course_loss(velocity - asked, max(1, round(STRIDE_S / dt)), (0.5, 2.0))
+            asked = dribble_command(seen[..., :2], seen[..., 2:], c.script)
+            asked = reachable(velocity[0], asked, self._most_change, len(goals))
+        stride = max(1, round(WalkConfig.stride_s / dt))
+        weights = WalkConfig.step_weight, WalkConfig.stride_weight
+        return owed + c.script_weight * course_loss(velocity - asked, stride, weights)
 
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_style`: as in walking."""

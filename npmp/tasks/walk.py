@@ -612,11 +612,10 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 
 def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> Tensor:
-    """Velocities on the way from that after the first step (B, 3) to commands (B, 3), changing by `limit` (3,) a step
-    at most: (H, B, 3). A robot that is asked for all at once stamps."""
+    """Velocities on the way from that after the first step (B, 3) to commands (B, 3), or those of each step (H, B, 3),
+    changing by `limit` (3,) a step at most: (H, B, 3). A robot that is asked for all at once stamps."""
     step = torch.arange(steps, device=command.device).view(-1, 1, 1)
-    change = (command - velocity).unsqueeze(0)
-    return velocity + torch.clamp(change, -step * limit, step * limit)
+    return velocity + torch.clamp(command - velocity, -step * limit, step * limit)
 
 
 def course_loss(difference: Tensor, stride: int, weights: tuple[float, float]) -> Tensor:

@@ -108,7 +108,8 @@ def train_policy(
       make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is trained and what is
         judged are two environments.
       motions: recordings that the module tracks, which a policy learned through a model is first cloned from.
-      policy: the folder of one that learning starts from, of the same module and inputs; its network is taken over.
+      policy: the folder of one that learning starts from, of the same module and inputs, or a walking one to dribble
+        with; its network is taken over.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.

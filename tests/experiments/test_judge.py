@@ -64,9 +64,9 @@ def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: py
 
 
 def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
-    robot, folder = robots.load("anymal_b"), policy.parent / "anymal_b_dribble"
+    robot, folder, module = robots.load("anymal_b"), tmp_path / "commanded", f"module={policy.parent / 'module'}"
     HighLevelPolicy.load(policy).commanded(Dribble(robot), CommanderConfig()).save(folder)
-    found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1")
+    found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1", module)
     assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
     page = (tmp_path / "dribble" / "report.html").read_text()
     for words in ("Ball, x", "Ball to target since the target jumped", "Share of time", '"ball"', '"radius"'):

@@ -12,7 +12,7 @@ from npmp.envs import TaskEnv
 from npmp.reuse import HighLevelPolicy, PolicyActor, PolicyInput, evaluate
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Dribble, Walk
+from npmp.tasks import Dribble, DribbleConfig, Walk
 from npmp.tasks.commander import CommanderConfig, dribble_command
 
 CONFIG = CommanderConfig()
@@ -65,4 +65,6 @@ def test_only_a_walking_policy_is_commanded(robot: Robot, skill: SkillModule, po
 def test_learning_to_dribble_begins_with_a_walker(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
     whole = policy.for_other_task(Dribble(robot))
     assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).config.script
-    assert whole.for_other_task(Dribble(robot)).contract == whole.contract
+    faster = DribbleConfig(script=CommanderConfig(near=0.9))
+    again = whole.for_other_task(Dribble(robot, faster))
+    assert again.commander == faster.script and again.contract.command == whole.contract.command

@@ -14,11 +14,11 @@ from npmp.envs import TaskEnv
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
 from npmp.tasks import Dribble, DribbleConfig
-from npmp.tasks.ball import BOUNCE, INERTIA, ROLLING, Ball, Legs, rolled
+from npmp.tasks.ball import INERTIA, ROLLING, Ball, Legs, rolled
 
 DT = 0.02
 RADIUS, MASS = 0.117, 0.45
-THIN = torch.tensor([0.03])
+THIN = torch.tensor([[0.03]])
 
 
 def ball(x: float = 0.0, y: float = 0.0, vx: float = 0.0, drag: float = 0.0) -> Ball:
@@ -27,8 +27,8 @@ def ball(x: float = 0.0, y: float = 0.0, vx: float = 0.0, drag: float = 0.0) -> 
 
 
 def post(x: float, y: float = 0.0, low: float = 0.03, high: float = 0.4) -> Tensor:
-    """An upright leg, (1, 1, 2, 3)."""
-    return torch.tensor([[[[x, y, low], [x, y, high]]]])
+    """An upright leg, (1, 1, 1, 2, 3)."""
+    return torch.tensor([[[[[x, y, low], [x, y, high]]]]])
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +65,30 @@ def test_it_leaves_along_the_line_from_the_leg() -> None:
     angle = torch.atan2(state.velocity[0, 1], state.velocity[0, 0])
     assert angle.item() == pytest.approx(float(np.arctan2(-0.03, 0.13)), abs=1e-3)
     gap = np.hypot(0.13, 0.03)
-    assert state.velocity.norm().item() == pytest.approx((1.0 + BOUNCE) * (RADIUS + 0.03 - gap) / DT, rel=0.03)
+    assert state.velocity.norm().item() == pytest.approx((RADIUS + 0.03 - gap) / DT, rel=0.03)
+
+
+def test_foot_and_shank_push_as_one() -> None:
+    """Two capsules of a leg that are as deep in the ball move it as far as one; two legs move it twice."""
+    one, both = post(-0.13), torch.cat((post(-0.13), post(-0.13)), 2)
+    alone = rolled(ball(), one, THIN, DT).place
+    torch.testing.assert_close(rolled(ball(), both, THIN.expand(1, 2), DT).place, alone)
+    apart = torch.cat((post(-0.13), post(-0.13)), 1)
+    torch.testing.assert_close(rolled(ball(), apart, THIN.expand(2, 1), DT).place, 2.0 * alone)
 
 
 def test_a_leg_in_the_air_passes_over() -> None:
     """Its lower end is higher than ball and leg together."""
-    state = rolled(ball(), post(0.0, low=2 * RADIUS + 0.04), THIN, DT)
-    assert not state.place.any() and not state.velocity.any()
-    low = rolled(ball(), post(0.1, low=2 * RADIUS - 0.02), THIN, DT)  # a foot that comes down on its side
-    assert low.place[0, 0] < -1e-3
+    state = rolled(ball(), post(0.0, low=2 * RADIUS + 0.05), THIN, DT)
+    assert state.place.abs().max() < 1e-4
+
+
+def test_a_foot_that_comes_down_on_it_hardly_shoots_it_away() -> None:
+    """A foot's end 1 cm off the ball's top and 1 cm deep in it: the line between them is nearly upright, and the floor
+    takes most of the push: 1 cm times 0.0100 / 0.1370."""
+    low = RADIUS + float(np.sqrt((RADIUS + 0.03 - 0.01) ** 2 - 0.01**2))
+    state = rolled(ball(), post(-0.01, low=low), THIN, DT)
+    assert state.place[0, 0].item() == pytest.approx(0.01 * 0.01 / 0.137, rel=0.05)
 
 
 def test_who_leads_a_leg_further_leads_the_ball_further() -> None:
@@ -86,7 +101,7 @@ def test_who_leads_a_leg_further_leads_the_ball_further() -> None:
 def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
     model = robot.model()
     legs, data = Legs(robot, Kinematics(model)), mujoco.MjData(model)
-    assert len(legs.radius) == 8  # a foot and a shank each
+    assert legs.radius.shape == (4, 2)  # a shank and a foot each
     rng = np.random.default_rng(0)
     for _ in range(5):
         data.qpos[:] = robot.home_qpos + np.concatenate((rng.normal(size=7), 0.5 * rng.normal(size=model.nu)))
@@ -101,17 +116,9 @@ def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
                 assert np.abs(ends - end).max(-1).min() < 1e-5
 
 
-def test_a_robot_without_such_legs_is_refused(robot: robots.Robot) -> None:
-    class Boxes:
-        name, foot_bodies = "boxes", ("foot",)
-
-        def model(self) -> mujoco.MjModel:
-            xml = "<mujoco><worldbody><body name='a'><freejoint/><geom size='.1'/><body name='foot'>"
-            geom = "<geom type='box' size='.1 .1 .1' group='3'/></body></body></worldbody></mujoco>"
-            return mujoco.MjModel.from_xml_string(xml + geom)
-
-    with pytest.raises(InputError, match="'boxes' have no spheres or capsules"):
-        Legs(Boxes(), Kinematics(robot.model()))  # type: ignore[arg-type]
+def test_feet_of_boxes_are_refused() -> None:
+    with pytest.raises(InputError, match="of 'op3' collides as a box; in imagination only spheres and capsules"):
+        Legs(robots.load("op3"), Kinematics(robots.load("op3").model()))
 
 
 def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
