@@ -63,6 +63,8 @@ def judged(
         asked |= _ball(task, trial)
     clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked)
     replay, packed = replay_section(task.robot, [clip])
+    if packed is not None and clip.ball is not None:
+        replay = replace(replay, parts=[*replay.parts, Words("The disc on the floor is where the ball should be.")])
     if packed is not None and clip.ground is not None:
         replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
     sections = [

@@ -60,7 +60,7 @@ class DribbleConfig:
     at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
     # learned through a model, robots pay for the distance of ball and target [1/m], for what they are off the
     # velocities that a script commands (`npmp.tasks.commander`), and, as in walking, for how they put their feet
-    distance_weight: float = 2.0
+    distance_weight: float = 3.0
     script_weight: float = 1.0
     script: CommanderConfig = field(default_factory=CommanderConfig)
     drag_weight: float = 0.3

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp import policies, tasks
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, PolicyInput, module_sha256
+from npmp.reuse import HighLevelPolicy, PolicyInput, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
@@ -93,3 +94,12 @@ def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
     description.write_text("{")
     with pytest.raises(InputError, match="no valid JSON"):
         HighLevelPolicy.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_what_is_shipped_can_be_used(name: str) -> None:
+    folder = policies.find(name)
+    digest = json.loads((folder / "policy.json").read_text())["module_sha256"]
+    shipped = HighLevelPolicy.load(folder, module=find_module(folder, digest))
+    shipped.check_task(tasks.find(shipped.contract.task))
+    assert (folder / "README.md").is_file()
