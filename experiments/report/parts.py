@@ -7,7 +7,6 @@ rest. Every word is escaped by the templates; nothing here or in the other modul
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,8 +59,13 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def foot_label(names: Sequence[str], i: int) -> str:
-    """What a foot is called in a chart: its body's name without the word for foot."""
-    return re.sub(r"(?i)_?foot$", "", names[i]) or names[i] if i < len(names) else f"foot {i}"
+    """What a foot is called in a chart: its body's name without the words at its end that all feet share."""
+    if i >= len(names):
+        return f"foot {i}"
+    words = [name.split("_") for name in names]
+    most = min(map(len, words)) - 1 if len(names) > 1 else 0
+    shared = next((k for k in range(most) if len({each[-1 - k].lower() for each in words}) > 1), most)
+    return "_".join(words[i][: len(words[i]) - shared])
 
 
 class Scrubber:

@@ -519,3 +519,11 @@ def test_bar_and_heat_values(tmp_path: Path) -> None:
     assert text.count('class="rail track"') == 2
     assert re.findall(r"--shade:([\d.]+)", text) == ["0.9", "0.06"]
     assert [bars.share(v) for v in (0.25, 7.0, float("nan"))] == [25.0, 100.0, None]
+
+
+def test_feet_are_called_by_what_tells_them_apart() -> None:
+    labels = [
+        [parts.foot_label(names, i) for i in range(len(names) + 1)]
+        for names in (("LF_FOOT", "RH_Foot"), ("l_ank_roll_link", "r_ank_roll_link"), ("foot",))
+    ]
+    assert labels == [["LF", "RH", "foot 2"], ["l", "r", "foot 2"], ["foot", "foot 1"]]
