@@ -31,7 +31,7 @@ from experiments.report.replay import ReplayClip
 from npmp.envs import Task, Trial
 from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
-from npmp.tasks.dribble import Dribble
+from npmp.tasks.dribble import Dribble, before_jump
 from npmp.tasks.path import Path as CoursePath
 from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
 
@@ -164,10 +164,9 @@ def _to_target(task: Task, trial: Trial) -> list[Chart]:
     if not isinstance(task, Dribble):
         return []
     error, time = trial.error.numpy(), (np.arange(len(trial.fell)) + 1) * trial.dt
-    period = round(task.config.jump_period_s / trial.dt)
-    since, after = since_jumps(trial, period)
+    since, after = since_jumps(trial, round(task.config.jump_period_s / trial.dt))
     far = np.linspace(0.0, task.config.far_m, 101)
-    late = error[trial.seen["to_jump_s"].numpy() <= 1.0 + 0.5 * trial.dt]
+    late = error[before_jump(trial).numpy()]
     over = [Line("median of all", time, np.median(error, axis=-1), "other"), Line("robot 0", time, error[:, 0])]
     jump = [
         Line(name, since, values, css)
@@ -180,10 +179,9 @@ def _to_target(task: Task, trial: Trial) -> list[Chart]:
         for name, values, css in (("at all times", error, "ref"), ("in the last second before a jump", late, "robot"))
         if len(values)
     ]
-    common: dict[str, Any] = {"unit": "(m)", "width": 940}
     return [
-        figures.line_chart(over, title="Ball to target", clip=0, **common),
-        figures.line_chart(jump, title="Ball to target since the target jumped", **common),
+        figures.line_chart(over, title="Ball to target", unit="(m)", width=940, clip=0),
+        figures.line_chart(jump, title="Ball to target since the target jumped", unit="(m)", width=940),
         figures.line_chart(
             within, title="Share of time that the ball is so near", x_label="(m)", y_range=(0.0, 1.05), width=940
         ),

@@ -331,7 +331,7 @@ class Dribble(DifferentiableTask):
         """Medians over robots and steps of the distance from ball to target, of all steps and of the last second before
         each jump (in a trial without any, of its last step); the ball's mean speed; how often it was lost."""
         figures, seen = super().figures(trial), trial.seen
-        late = trial.error[seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt]
+        late = trial.error[before_jump(trial)]
         minutes = trial.fell.numel() * trial.dt / 60.0
         return {
             **figures,
@@ -407,6 +407,11 @@ class Dribble(DifferentiableTask):
 
 
 DribbleEnv = TaskEnv[Dribble]
+
+
+def before_jump(trial: Trial) -> Tensor:
+    """The last second before each jump of the target, (T, n) bool."""
+    return trial.seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt
 
 
 def _fore_feet(robot: Robot) -> Tensor:
