@@ -20,7 +20,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare",
+    "modules", "policies", "skill", "compare", "sweeps",
 )  # fmt: skip
 
 
@@ -58,13 +58,18 @@ def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
     return importlib.import_module(f"experiments.{first}").main, rest
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script: run the verb and turn whatever happens into an exit code."""
+def set_environment() -> None:
+    """What libraries read when they are loaded."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
     # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose turn it is then: on two
-    # cores with other work beside, this made environment steps up to six times slower. Read when torch is loaded.
+    # cores with other work beside, this made environment steps up to six times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script: run the verb and turn whatever happens into an exit code."""
+    set_environment()
     from experiments.failures import guarded
 
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import typing
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -102,45 +102,66 @@ class Run:
 Verb = Callable[[DictConfig, Run], "int | None"]
 
 
-def verb(
-    name: str,
-    function: Verb,
-    *,
-    out: Out = "folder",
-    torch: bool = True,
-    positional: str | Sequence[str] | None = None,
-    protect: str | None = None,
-    devices: Sequence[str] = ("cpu", "cuda"),
-) -> Callable[[Sequence[str] | None], int]:
-    """The main of a verb: `main(arguments) -> exit code`.
+@dataclass(frozen=True)
+class Job:
+    """One job of a command line, as Hydra composed it."""
 
-    out: what `out=` names. torch: whether to seed and configure torch (importing it takes seconds).
-    positional: the key that one argument without "=" is for, or the keys that successive ones fill. protect: a folder
-    inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused unless
-    resume= names it. devices: the kinds of device that the verb can compute on; others are refused before any work.
-    """
+    config: DictConfig
+    name: str = ""  # in a sweep, "" for a single run
+    number: int = 0  # in a sweep
+    wrong: InputError | None = None  # with its settings
+    overrides: tuple[str, ...] = ()  # in a sweep: what it has for its own
 
-    def main(arguments: Sequence[str] | None = None) -> int:
+
+@dataclass(frozen=True)
+class Main:
+    """The main of a verb: called with arguments, it returns the exit code."""
+
+    name: str
+    function: Verb
+    out: Out = "folder"  # what `out=` names
+    torch: bool = True  # whether to seed and configure torch (importing it takes seconds)
+    positional: str | Sequence[str] | None = None  # the key that one argument without "=" is for, or those of several
+    # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused
+    # unless resume= names it
+    protect: str | None = None
+    devices: Sequence[str] = ("cpu", "cuda")  # kinds that the verb can compute on; others are refused before any work
+    check: Callable[[DictConfig, Run], object] | None = None  # raises InputError for settings that the verb refuses
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
-            jobs = _jobs(name, given, positional)
+            given = _with_multirun(given)
+            launcher: Mapping[str, Any] = {}
+            if sweeping := not {"-m", "--multirun"}.isdisjoint(given):
+                from experiments.sweeping.launch import chosen, launch
+
+                launcher, given = chosen(given)
+            jobs = _jobs(self.name, given, self.positional, multirun=sweeping)
             command.code = USER_ERROR if jobs is None else 0
-            for job in jobs or ():
-                made: list[Path] = []  # folders made for the job
-                try:
-                    config, run = _prepared(name, job, made, out=out, use_torch=torch, protect=protect, devices=devices)
-                    code = function(config, run) or 0
-                    run.begin()  # of a verb that had no inputs to look at
-                except BrokenPipeError:
-                    raise
-                except USER_ERRORS as error:
-                    _remove_if_bare(made)
-                    code = told_user(error)
-                command.code = max(command.code, code)
+            if jobs and launcher and jobs[0].config.get("out") is not None:
+                command.code = launch(self, jobs, launcher)
+            else:
+                for job in jobs or ():
+                    command.code = max(command.code, self.do(job))
         return command.code
 
-    main.__doc__ = f"`npmp {name}`."
-    return main
+    def do(self, job: Job) -> int:
+        """One job. Returns its exit code; lets through what is no user's error."""
+        made: list[Path] = []  # folders made for the job
+        try:
+            config, run = _prepared(self, job, made)
+            code = self.function(config, run) or 0
+            run.begin()  # of a verb that had no inputs to look at
+            return code
+        except BrokenPipeError:
+            raise
+        except USER_ERRORS as error:
+            _remove_if_bare(made)
+            return told_user(error)
+
+
+verb = Main
 
 
 def cpus() -> int:
@@ -368,17 +389,7 @@ def unknown_key(verb_name: str, key: str) -> str:
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One job of a command line, as Hydra composed it."""
-
-    config: DictConfig
-    name: str = ""  # in a sweep, "" for a single run
-    number: int = 0  # in a sweep
-    wrong: InputError | None = None  # with its settings
-
-
-def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -> list[_Job] | None:
+def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None, *, multirun: bool) -> list[Job] | None:
     """What a command line asks for, with every value looked at; None where Hydra cannot read it, which has been said.
 
     Hydra only composes: the work itself is not done below its functions.
@@ -386,13 +397,11 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     Raises:
       InputError: for an argument that is neither an option nor key=value.
     """
-    jobs: list[_Job] = []
+    jobs: list[Job] = []
 
     def job(config: DictConfig) -> None:
         jobs.append(_composed_job(name, config))
 
-    given = _with_multirun(given)
-    multirun = any(argument in ("-m", "--multirun") for argument in given)
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
@@ -432,14 +441,18 @@ def _with_multirun(given: Sequence[str]) -> list[str]:
     return list(given) if {"-m", "--multirun", "-c", "--cfg", "--info", "-i"} & settings.keys() else ["-m", *given]
 
 
-def _composed_job(name: str, config: DictConfig) -> _Job:
+def _composed_job(name: str, config: DictConfig) -> Job:
     """A job inside Hydra's main, where its own command line is known."""
     hydra_config = HydraConfig.get()
-    sweep = hydra_config.mode == RunMode.MULTIRUN
-    job, number = (_job_name(hydra_config), int(hydra_config.job.num)) if sweep else ("", 0)
+    given = typing.cast(list[str], OmegaConf.to_container(hydra_config.overrides.task, resolve=False))  # as written
+    swept: dict[str, Any] = {}
+    if hydra_config.mode == RunMode.MULTIRUN:
+        shared = set(hydra_config.job.config.override_dirname.exclude_keys)
+        own = tuple(entry for entry in given if entry.partition("=")[0].lstrip("+~") not in shared)
+        swept = {"name": _job_name(hydra_config), "number": int(hydra_config.job.num), "overrides": own}
+    wrong: InputError | None = None
     try:
-        given = OmegaConf.to_container(hydra_config.overrides.task, resolve=False)  # as it was written
-        overrides = _overrides(typing.cast(list[str], given))
+        overrides = _overrides(given)
         expand_paths(config)
         config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)
@@ -447,20 +460,17 @@ def _composed_job(name: str, config: DictConfig) -> _Job:
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
     except (InputError, OSError) as error:
         wrong = error if isinstance(error, InputError) else InputError(one_line(error))
-        return _Job(config, job, number, wrong)
-    return _Job(config, job, number)
+    return Job(config, wrong=wrong, **swept)
 
 
-def _prepared(
-    name: str, job: _Job, made: list[Path], *, out: Out, use_torch: bool, protect: str | None, devices: Sequence[str]
-) -> tuple[DictConfig, Run]:
+def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
     """What the verb's function is given, its output place made (its new folders are added to `made`) and the
     generators seeded.
 
     Raises:
       InputError: for what the job cannot be run with.
     """
-    config = job.config
+    name, config = main.name, job.config
     if job.name:
         print(f"[{job.number}] {job.name}", file=sys.stderr, flush=True)
     if job.wrong is not None:
@@ -469,15 +479,15 @@ def _prepared(
         if config.get(key) is not None:
             at_least(config, **{key: 1})
     device = str(config.device)
-    if device.startswith("cuda") and "cuda" not in devices:
+    if device.startswith("cuda") and "cuda" not in main.devices:
         raise InputError(f"device={device}: npmp {name} computes on the CPU only so far; use device=cpu")
     check_device(device)
-    place, new = _prepare_out(name, config, out, job.name, protect=protect)
+    place, new = _prepare_out(name, config, main.out, job.name, protect=main.protect)
     made += new
     begun: list[bool] = []
 
     def begin() -> None:
-        if not begun and out == "folder" and place is not None:
+        if not begun and main.out == "folder" and place is not None:
             write_config(config, place, verb_name=name)
         begun.append(True)
 
@@ -492,7 +502,7 @@ def _prepared(
         begin=begin,
     )
     torch_threads = int(config.get("torch_threads") or cpus())
-    seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=use_torch)
+    seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=main.torch)
     return config, run
 
 

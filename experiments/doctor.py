@@ -35,6 +35,7 @@ EXTRAS = {
     "bench": "npmp bench retarget",
     "ppo": "npmp imitate algo=ppo",
     "wandb": "logger=wandb",
+    "ray": "hydra/launcher=ray: sweeps on a cluster",
     "dev": "make test",
 }
 # One small frame, by the same class that videos use; black would mean that nothing was drawn.

@@ -22,6 +22,7 @@ POSITIONAL = {
     "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]",
     "data": " [ACTION [TARGET]]", "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
     "policies": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
+    "sweeps": " ACTION [SWEEP]",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")

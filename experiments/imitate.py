@@ -83,4 +83,10 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-main = verb("imitate", run, protect="checkpoints")
+def check(config: DictConfig, run: Run) -> None:
+    """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
+    settings_of(config, threads=run.threads, place=backend_of(config, run))
+    robots.load(config.robot.name)
+
+
+main = verb("imitate", run, protect="checkpoints", check=check)

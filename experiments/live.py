@@ -54,10 +54,11 @@ def caller_of(config: DictConfig, run: Run) -> Caller:
 def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:
     """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN that there are."""
     figures = [f"{key} {metrics[key]:.3g}" for key in SHOWN if key in metrics and math.isfinite(metrics[key])]
-    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{_clock(left_s)} left", *figures])
+    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{clock(left_s)} left", *figures])
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Minutes and seconds, hours where there are some."""
     minutes, s = divmod(int(max(seconds, 0)), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

@@ -81,4 +81,11 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-main = verb("reuse", run, protect="checkpoints")
+def check(config: DictConfig, run: Run) -> None:
+    """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
+    without = config.copy()
+    without.data = None
+    inputs(without, run)
+
+
+main = verb("reuse", run, protect="checkpoints", check=check)

@@ -25,6 +25,7 @@ from experiments.common import Run, verb
 from mocap_data.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
+BASIC = ["-m", "hydra/launcher=basic"]  # a sweep in this process
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +183,7 @@ def test_seeds_repeat(tmp_path: Path) -> None:
 
 def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, elsewhere: Path) -> None:
     work = Recorder()
-    assert verb("imitate", work)(["-m", "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]) == 0
+    assert verb("imitate", work)([*BASIC, "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]) == 0
     names = {"net=paper,seed=1", "net=paper,seed=2", "net=small,seed=1", "net=small,seed=2"}
     assert {run.job for _, run in work.calls} == names
     assert {entry.name for entry in (tmp_path / "s").iterdir()} == names
@@ -192,7 +193,7 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, els
 
 def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = Recorder()
-    assert verb("reuse", work)(["sweep=fig6", "data=x", "steps=7", f"out={tmp_path / 's'}"]) == 0
+    assert verb("reuse", work)(["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"]) == 0
     jobs = {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
     assert {(c["algo"]["beta"], c["seed"]) for c, _ in work.calls} == jobs
     assert all((c["steps"], c["module"]) == (7, "anymal_b_dog") for c, _ in work.calls)
@@ -211,7 +212,7 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytes
 
 def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = Recorder()
-    assert verb("imitate", work)(["-m", "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]) == 2
+    assert verb("imitate", work)([*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]) == 2
     assert [run.job for _, run in work.calls] == ["steps=3"]
     assert "a whole number is expected" in capsys.readouterr().err
 

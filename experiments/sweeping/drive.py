@@ -1,0 +1,186 @@
+"""Running a sweep's jobs until all have ended, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+
+from rich import box
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from experiments.common import console, table
+from experiments.failures import INTERNAL_ERROR, OK, USER_ERROR, one_line
+from experiments.live import clock
+from experiments.sweeping.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Progress, Sweep, failure
+from experiments.sweeping.workers import Ended, Local, Ray, Workers
+from npmp.training.signals import signals_noted
+
+POLL_S, SHOW_S = 0.1, 2.0
+COLOURS = {WAITING: "dim", RUNNING: "cyan", FINISHED: "green", FAILED: "bold red", STOPPED: "yellow"}
+
+
+def workers_of(sweep: Sweep) -> Workers:
+    """Whoever the sweep's launcher asks for. Raises InputError for settings out of range."""
+    settings = dict(sweep.launcher)
+    kind = settings.pop("kind")
+    settings.pop("retries")
+    if kind == "ray":
+        return Ray(sweep.folder, **settings)
+    return Local(sweep.folder, **settings)
+
+
+def drive(sweep: Sweep) -> int:
+    """Do whatever jobs are not finished. Returns the exit code: of all, the worst."""
+    with sweep.locked():
+        return _Drive(sweep).run()
+
+
+class _Drive:
+    """One process that looks after a sweep's jobs."""
+
+    def __init__(self, sweep: Sweep):
+        self.sweep, self.retries = sweep, int(sweep.launcher["retries"])
+        self.running: dict[int, float] = {}  # jobs of this process, and when they were begun
+        self.tries = dict.fromkeys(range(len(sweep.jobs)), 0)  # attempts of this process
+        self.shown: dict[int, Progress] = {}
+        self.disk_full = False
+
+    def run(self) -> int:
+        """Returns the exit code."""
+        sweep = self.sweep
+        for job in sweep.jobs:
+            if job.state != FINISHED:
+                job.state, job.message = WAITING, ""
+        waiting = [i for i, job in enumerate(sweep.jobs) if job.state == WAITING]
+        workers = workers_of(sweep)
+        self.keep()
+        with ExitStack() as stack:
+            stack.callback(workers.close)
+            noted = stack.enter_context(signals_noted())
+            live = stack.enter_context(self._live())
+            stopping, next_look = False, 0.0
+            while (waiting and not stopping) or self.running:
+                while waiting and not stopping and len(self.running) < workers.slots:
+                    self._start(waiting.pop(0), workers)
+                if noted and not stopping:
+                    stopping = True
+                    for i in self.running:
+                        workers.stop(i)
+                for i in list(self.running):
+                    if (ended := workers.ended(i)) is not None and self._end(i, ended, stopping=stopping):
+                        waiting.insert(0, i)
+                if live is not None and time.monotonic() >= next_look:
+                    next_look = time.monotonic() + SHOW_S
+                    self.shown |= {i: sweep.progress(i) for i in self.running}
+                    live.update(self.table())
+                time.sleep(POLL_S)
+            for job in sweep.jobs:
+                job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
+            self.keep()
+        if noted:
+            print(f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr)
+            return 128 + noted[0]
+        return self.code()
+
+    def _start(self, i: int, workers: Workers) -> None:
+        job = self.sweep.jobs[i]
+        job.state, job.attempts = RUNNING, job.attempts + 1
+        self.tries[i] += 1
+        self.running[i] = time.monotonic()
+        workers.start(i, self.sweep.log(i))
+        self.keep()
+
+    def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
+        """Note how an attempt ended. Returns whether to try again."""
+        job = self.sweep.jobs[i]
+        job.seconds = round(job.seconds + time.monotonic() - self.running.pop(i), 1)
+        job.host = ended.host or job.host
+        progress = self.shown[i] = self.sweep.progress(i)
+        job.score, again = progress.score, False
+        if ended.code == OK:
+            job.state = FINISHED
+        elif ended.code in (INTERNAL_ERROR, USER_ERROR):
+            job.state, job.message = FAILED, ended.reason or failure(self.sweep.log(i))
+        elif stopping:
+            job.state = STOPPED
+        else:  # it was killed, or its worker was
+            again = self.tries[i] <= self.retries
+            how = ended.reason or ("its worker is gone" if ended.code is None else f"exit code {ended.code}")
+            job.state, job.message = (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
+        self.tell(i, "died, is tried again" if again else job.state)
+        self.keep()
+        return again
+
+    def keep(self) -> None:
+        """Write sweep.json; a full disk does not end the sweep."""
+        try:
+            self.sweep.save()
+            self.disk_full = False
+        except OSError as error:
+            if not self.disk_full:
+                print(f"npmp: sweep.json is not up to date: {one_line(error)}", file=sys.stderr)
+            self.disk_full = True
+
+    def code(self) -> int:
+        """What the sweep exits with."""
+        return USER_ERROR if any(job.state != FINISHED for job in self.sweep.jobs) else OK
+
+    # --- what is shown
+
+    def _live(self) -> AbstractContextManager[Live | None]:
+        """The table on a terminal, nothing elsewhere."""
+        if sys.stderr.isatty():
+            return Live(self.table(), console=console(stderr=True), auto_refresh=False)
+        return nullcontext()
+
+    def table(self) -> Table:
+        """All jobs, or those that matter now where they are more than the terminal has lines."""
+        running = {i: time.monotonic() - begun for i, begun in self.running.items()}
+        return jobs_table(self.sweep, self.shown, running, most=max(5, console(stderr=True).height - 6))
+
+    def tell(self, i: int, what: str) -> None:
+        """A line, where there is no table."""
+        if not sys.stderr.isatty():
+            job, sweep = self.sweep.jobs[i], self.sweep
+            score = "" if job.score is None else f", {sweep.score} {job.score:.3g}"
+            left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
+            print(f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go", file=sys.stderr, flush=True)
+
+
+def jobs_table(
+    sweep: Sweep, progress: dict[int, Progress], running: dict[int, float] | None = None, *, most: int | None = None
+) -> Table:
+    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that are being made."""
+    running = running or {}
+    order = sorted(range(len(sweep.jobs)), key=lambda i: (sweep.jobs[i].state != RUNNING, i)) if most else None
+    shown = list(range(len(sweep.jobs))) if order is None or len(order) <= (most or 0) else sorted(order[:most])
+    rows = []
+    for i in shown:
+        job, done = sweep.jobs[i], progress.get(i, Progress())
+        seconds = job.seconds + running.get(i, 0.0)
+        share = 1.0 if job.state == FINISHED else done.share
+        left = clock(seconds * (1.0 - share) / share) if share and i in running else ""
+        steps = f"{share:.0%}" if share is not None else ""
+        score = done.score if done.score is not None else job.score
+        state = Text(job.state, style=COLOURS[job.state])
+        rows.append((job.name, state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host))
+    counts = ", ".join(
+        f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
+        if any(job.state == state for job in sweep.jobs)
+    )  # fmt: skip
+    columns = ("job", "state", "done", sweep.score or "score", "time", "left", "host")
+    look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": f"{sweep.folder}: {counts}", "title_justify": "left"}
+    return table(columns, rows, right=columns[2:6], **look)
+
+
+def failures(sweep: Sweep) -> Sequence[str]:
+    """A line for every job that failed."""
+    return [
+        f"{job.name}: {job.message or 'no reason given'} ({sweep.log(i)})"
+        for i, job in enumerate(sweep.jobs)
+        if job.state == FAILED
+    ]

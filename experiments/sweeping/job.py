@@ -1,0 +1,60 @@
+"""The process of one job: `python -m experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
+
+It ends at once when its standard input does, that is with the process that began it, however that ended. Where the job
+was begun before, it goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def end_with_parent() -> None:
+    """Watch standard input, which nobody writes to."""
+
+    def watch() -> None:
+        os.read(0, 1)
+        os._exit(137)  # as after kill -9, which runs are made for
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def work(folder: Path, number: int) -> int:
+    """Do a job. Returns its exit code."""
+    from omegaconf import OmegaConf
+
+    from experiments.common import Job
+    from experiments.failures import guarded
+    from experiments.sweeping.sweep import Sweep, lock
+
+    with guarded() as command:
+        sweep = Sweep.load(folder)
+        place = sweep.place(number)
+        config = OmegaConf.create(sweep.configs[number])
+        if "resume" in config and config.resume is None and (place / "config.yaml").is_file():
+            config.resume = str(place)
+        OmegaConf.set_struct(config, True)
+        main = importlib.import_module(f"experiments.{sweep.verb}").main
+        with lock(folder / "logs" / f"{place.name}.lock", wait=True):  # an attempt before may live for a moment more
+            command.code = main.do(Job(config, place.name, number))
+    return command.code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+    from experiments.cli import set_environment
+
+    end_with_parent()
+    if len(arguments) > 2 and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(cpu) for cpu in arguments[2].split(",")})
+    set_environment()
+    return work(Path(arguments[0]), int(arguments[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,168 @@
+"""A sweep's folder: what its jobs are (jobs.json), how far they are (sweep.json), their logs and their own folders."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mocap_data.errors import InputError
+from mocap_data.files import write_json
+from mocap_data.outside import read_json_object
+from npmp.training.tables import read_table
+
+WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES = ("waiting", "running", "finished", "failed", "stopped")
+
+PLAN, STATE = "jobs.json", "sweep.json"
+
+
+@dataclass
+class SweptJob:
+    """One job, as far as it is."""
+
+    name: str  # of its folder, too
+    overrides: list[str]  # what it has for its own
+    state: str = WAITING
+    seconds: float = 0.0  # of all of its attempts, from start to end of their processes
+    score: float | None = None
+    attempts: int = 0
+    host: str = ""  # where the last one ran
+    message: str = ""  # what it failed with
+
+
+@dataclass
+class Sweep:
+    """All jobs of a sweep."""
+
+    folder: Path
+    verb: str
+    launcher: dict[str, Any]  # who runs them: the settings of hydra/launcher
+    score: str | None  # the column of metrics.csv that jobs are judged by
+    configs: list[dict[str, Any]] = field(repr=False)  # each job's settings, complete
+    jobs: list[SweptJob]
+
+    def create(self) -> None:
+        """Write a new sweep's files.
+
+        Raises:
+          InputError: where the folder holds one already.
+        """
+        if (self.folder / PLAN).exists():
+            raise InputError(
+                f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} goes on with it, "
+                "or choose another out="
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        plan = [{"name": job.name, "config": config} for job, config in zip(self.jobs, self.configs, strict=True)]
+        write_json(self.folder / PLAN, {"verb": self.verb, "score": self.score, "jobs": plan})
+        self.save()
+
+    @classmethod
+    def load(cls, folder: Path) -> Sweep:
+        """The sweep in a folder. Raises InputError where there is none, or a damaged one."""
+        if not (folder / PLAN).is_file():
+            raise InputError(f"{folder}: no sweep (it has no {PLAN})")
+        plan, state = read_json_object(folder / PLAN), read_json_object(folder / STATE)
+        try:
+            jobs = [SweptJob(**entry) for entry in state["jobs"]]
+            configs = [dict(entry["config"]) for entry in plan["jobs"]]
+            names = [entry["name"] for entry in plan["jobs"]]
+            if names != [job.name for job in jobs] or {job.state for job in jobs} - set(STATES):
+                raise ValueError(f"the jobs of {PLAN} and {STATE} differ")
+            return cls(folder, str(plan["verb"]), dict(state["launcher"]), plan["score"], configs, jobs)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{folder}: damaged {PLAN} or {STATE} ({error})") from error
+
+    def save(self) -> None:
+        """Write sweep.json. Raises OSError."""
+        content = {"verb": self.verb, "launcher": self.launcher, "score": self.score}
+        write_json(self.folder / STATE, content | {"jobs": [asdict(job) for job in self.jobs]})
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else works on the sweep meanwhile. Raises InputError where somebody does."""
+        with lock(self.folder / ".lock", wait=False):
+            yield
+
+    def unlocked(self) -> bool:
+        """Whether nobody works on it."""
+        try:
+            with self.locked():
+                return True
+        except InputError:
+            return False
+
+    def place(self, i: int) -> Path:
+        """The folder of job i."""
+        return self.folder / self.jobs[i].name
+
+    def log(self, i: int) -> Path:
+        """What job i printed."""
+        return self.folder / "logs" / f"{self.jobs[i].name}.log"
+
+    def progress(self, i: int) -> Progress:
+        """How far job i is, by its metrics.csv."""
+        return Progress.of(self.place(i) / "metrics.csv", self.score, self.configs[i].get("steps"))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training run is."""
+
+    env_steps: float | None = None
+    steps: float | None = None  # in all
+    score: float | None = None  # the latest
+
+    @classmethod
+    def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
+        """Of a run's metrics.csv; of whatever is not there, or not readable yet, nothing."""
+        try:
+            rows: Sequence[Mapping[str, Any]] = read_table(path)
+        except (OSError, InputError):
+            return cls()
+        done = [value for row in rows if (value := number(row.get("env_steps"))) is not None]
+        scores = [value for row in rows if score and (value := number(row.get(score))) is not None]
+        return cls(done[-1] if done else None, number(steps), scores[-1] if scores else None)
+
+    @property
+    def share(self) -> float | None:
+        """What part of it is done."""
+        return min(1.0, self.env_steps / self.steps) if self.env_steps is not None and self.steps else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number, None for whatever else stands in a table."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+@contextmanager
+def lock(path: Path, *, wait: bool) -> Iterator[None]:
+    """The lock of a file, which the system takes back from processes that die.
+
+    Raises:
+      InputError: where another process has it and this one is not to wait.
+    """
+    with open(path, "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise InputError(f"another npmp works on the sweep in {path.parent}") from error
+        yield
+
+
+def failure(log: Path) -> str:
+    """What a job's log ends on: its error, or its last line."""
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return ""
+    errors = [line.removeprefix("npmp: error: ") for line in lines if line.startswith("npmp: error: ")]
+    return (errors or [line for line in lines if line] or [""])[-1]

@@ -1,0 +1,64 @@
+"""`npmp sweeps list | show SWEEP | resume SWEEP`: sweeps and how far they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.common import Run, console, one_of, say, table, verb
+from experiments.sweeping.drive import failures, jobs_table
+from experiments.sweeping.launch import go_on
+from experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
+from mocap_data.errors import InputError
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Do what `action` says."""
+    one_of(config, "action", "list", "show", "resume")
+    if config.action == "list":
+        show_all(Path(str(config.target or "runs")))
+        return 0
+    if config.target is None:
+        raise InputError(f"npmp sweeps {config.action} needs a sweep: its folder (npmp sweeps list)")
+    sweep = Sweep.load(Path(str(config.target)))
+    if config.action == "resume":
+        return go_on(sweep)
+    show(sweep)
+    return 0
+
+
+def show_all(folder: Path) -> None:
+    """A line per sweep anywhere below a folder."""
+    rows = []
+    for plan in sorted(folder.rglob(PLAN)):
+        sweep = Sweep.load(plan.parent)
+        settle(sweep)
+        counts = [sum(job.state == state for job in sweep.jobs) for state in STATES]
+        rows.append((str(sweep.folder), sweep.verb, *(str(count or "") for count in counts)))
+    if not rows:
+        say(f"no sweeps below {folder}")
+        return
+    columns = ("sweep", "verb", *STATES)
+    console().print(table(columns, rows, right=STATES, show_edge=False, pad_edge=False))
+
+
+def show(sweep: Sweep) -> None:
+    """All jobs, and what the failed ones failed with; sweep.json is brought up to date."""
+    if settle(sweep):
+        sweep.save()
+    console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
+    say(*(f"failed: {line}" for line in failures(sweep)))
+
+
+def settle(sweep: Sweep) -> bool:
+    """Call jobs stopped that were running when whoever ran them died. Returns whether nobody works on the sweep."""
+    if not sweep.unlocked():
+        return False
+    for i, job in enumerate(sweep.jobs):
+        if job.state == RUNNING:
+            job.state, job.score = STOPPED, sweep.progress(i).score
+    return True
+
+
+main = verb("sweeps", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

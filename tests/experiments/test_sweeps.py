@@ -1,0 +1,316 @@
+"""Sweeps: what is refused before a job starts, what happens when somebody dies, and what is left to read."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import cli
+from experiments.sweeping import drive as driving
+from experiments.sweeping.drive import drive, failures
+from experiments.sweeping.launch import chosen
+from experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
+from experiments.sweeping.workers import Ended, begin
+from mocap_data.errors import InputError
+
+CLIPS = ["retarget", "-m", "seed=1,2,3"]  # each a dataset of generated motion, in a second or two
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def states(folder: Path) -> list[str]:
+    return [job["state"] for job in json.loads((folder / "sweep.json").read_text())["jobs"]]
+
+
+def sweep_of(folder: Path, count: int, **launcher: Any) -> Sweep:
+    jobs = [SweptJob(f"seed={i}", [f"seed={i}"]) for i in range(count)]
+    settings = {"kind": "local", "cores": 1, "jobs": None, "retries": 2} | launcher
+    sweep = Sweep(folder, "imitate", settings, "reward", [{"steps": 100, "seed": i} for i in range(count)], jobs)
+    sweep.create()
+    return sweep
+
+
+class Scripted:
+    """Workers whose attempts end as a script says; a callable is done first."""
+
+    slots = 2
+
+    def __init__(self, script: dict[int, list[Ended | Callable[[], Ended | None]]]):
+        self.script, self.started, self.stopped = script, list[int](), list[int]()
+        self.most = 0
+        self.running: set[int] = set()
+
+    def start(self, number: int, log: Path) -> None:
+        self.started.append(number)
+        self.running.add(number)
+        self.most = max(self.most, len(self.running))
+
+    def ended(self, number: int) -> Ended | None:
+        how = self.script[number][0]
+        found = how if isinstance(how, Ended) else how()
+        if found is not None:
+            self.script[number].pop(0)
+            self.running.discard(number)
+        return found
+
+    def stop(self, number: int) -> None:
+        self.stopped.append(number)
+        self.script[number] = [Ended(143, "here")]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
+    monkeypatch.setattr(driving, "POLL_S", 0.0)
+
+    def use(**script: Any) -> Scripted:
+        workers = Scripted({int(key[1:]): list(value) for key, value in script.items()})
+        monkeypatch.setattr(driving, "workers_of", lambda sweep: workers)
+        return workers
+
+    return use
+
+
+GOOD, KILLED, GONE, WRONG = Ended(0, "here"), Ended(-9, "here"), Ended(None, "", "NodeDiedError"), Ended(2, "here")
+
+
+# --- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hydra/launcher=slurm"], "no hydra/launcher 'slurm'; there are: local, ray, basic"),
+        (["hydra.launcher.gpus=1"], "launcher local has no 'gpus'; there are: cores, jobs, retries, score"),
+        (["hydra.launcher.kind=ray"], "launcher local has no 'kind'"),
+        (["hydra.launcher.cores=two"], "hydra.launcher.cores=two: a whole number is expected (default 1)"),
+    ],
+)
+def test_a_launcher_that_does_not_exist(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError) as told:
+        chosen(["-m", "seed=1,2", *arguments])
+    assert message in str(told.value)
+
+
+def test_a_launchers_settings_are_not_hydras() -> None:
+    settings, rest = chosen(["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray"])
+    assert (settings["kind"], settings["cores"], settings["address"], rest) == ("ray", 2, None, ["-m", "seed=1,2"])
+    assert chosen(["-m", "hydra/launcher=basic"]) == ({}, ["-m"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["imitate", "-m", "data=x.h5", "seed=0,1", "stepz=3"], "imitate has no key 'stepz'"),
+        (["imitate", "-m", "data=x.h5", "steps=3,many"], "(default 1500000) (job steps=many; none was started)"),
+        (["imitate", "-m", "data=x.h5", "algo.discount=0.9,2.0"], "algo: discount must be in [0, 1], got 2.0 (job"),
+        (["imitate", "-m", "seed=0,1"], "imitate needs data="),
+        (["reuse", "-m", "module=nobody,anymal_b_dog"], "nobody"),
+        (["imitate", "-m", "data=x.h5", "seed=0,1", "hydra.launcher.cores=0"], "hydra.launcher.cores=0: "),
+    ],
+)
+def test_a_wrong_job_is_refused_before_the_first_starts(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, f"out={tmp_path / 'sweep'}"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and len(said.splitlines()) == 1 and not (tmp_path / "sweep").exists()
+
+
+def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a sweep" / "m.h5"
+    assert cli.main([*CLIPS, f"out={out}"]) == 0
+    assert "seed=3: finished" in capsys.readouterr().err
+    found = json.loads((out.parent / "sweep.json").read_text())
+    assert [job["overrides"] for job in found["jobs"]] == [["seed=1"], ["seed=2"], ["seed=3"]]
+    assert states(out.parent) == ["finished"] * 3 and all(job["seconds"] > 0 for job in found["jobs"])
+    assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2, 3))
+    assert cli.main([*CLIPS, f"out={out}"]) == 2
+    assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
+    (out.parent / "seed=2" / "m.h5").unlink()
+    assert cli.main(["sweeps", "resume", str(out.parent)]) == 0  # nothing to do: it was finished
+    assert not (out.parent / "seed=2" / "m.h5").exists()
+    capsys.readouterr()
+    assert cli.main(["sweeps", "show", str(out.parent)]) == 0 and "3 finished" in capsys.readouterr().out
+    assert cli.main(["sweeps", "list", str(tmp_path)]) == 0 and "retarget" in capsys.readouterr().out
+    assert cli.main(["sweeps", "list", str(tmp_path / "a folder")]) == 0 and "no sweeps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show"], "npmp sweeps show needs a sweep"),
+        (["show", "nowhere"], "nowhere: no sweep (it has no jobs.json)"),
+        (["forget", "x"], "no action 'forget'; there are: list, show, resume"),
+    ],
+)
+def test_what_sweeps_refuses(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweeps", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_damaged_sweep_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep_of(tmp_path / "s", 2)
+    for text in ("{}", '{"verb": 1, "launcher": {}, "jobs": [{"name": "x"}]}', "[", '{"launcher": {}, "jobs": [1]}'):
+        (tmp_path / "s" / "sweep.json").write_text(text)
+        assert cli.main(["sweeps", "show", str(tmp_path / "s")]) == 2
+        said = capsys.readouterr().err.strip()
+        assert "sweep.json" in said and len(said.splitlines()) == 1
+
+
+# --- whoever dies
+
+
+def test_the_dead_are_tried_again_and_the_wrong_are_not(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "s", 4)
+    workers = scripted(j0=[KILLED, GONE, GOOD], j1=[WRONG], j2=[KILLED] * 3, j3=[GOOD])
+    assert drive(sweep) == 2
+    assert states(sweep.folder) == ["finished", "failed", "failed", "finished"]
+    assert [job.attempts for job in sweep.jobs] == [3, 1, 3, 1] and workers.most == 2
+    assert "died 3 times (exit code -9)" in failures(sweep)[1]
+    scripted(j1=[GOOD], j2=[GOOD])
+    assert drive(Sweep.load(sweep.folder)) == 0 and states(sweep.folder) == ["finished"] * 4
+
+
+def test_a_signal_stops_all_and_the_rest_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "s", 4)
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    workers = scripted(j0=[GOOD], j1=[interrupt], j2=[GOOD], j3=[GOOD])
+    workers.script[2] = [lambda: None]
+    assert drive(sweep) == 143
+    assert set(workers.stopped) >= {1} and states(sweep.folder)[0] == "finished"
+    assert set(states(sweep.folder)[1:]) <= {"stopped", "finished"} and states(sweep.folder)[1] == "stopped"
+
+
+def test_a_full_disk_does_not_end_the_sweep(
+    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    sweep = sweep_of(tmp_path / "s", 3)
+    save, full = Sweep.save, [True]
+
+    def fails(self: Sweep) -> None:
+        if full[0]:
+            raise OSError(28, "No space left on device", "sweep.json")
+        save(self)
+
+    def freed() -> Ended:
+        full[0] = False
+        return GOOD
+
+    monkeypatch.setattr(Sweep, "save", fails)
+    scripted(j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed])
+    assert drive(sweep) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
+    assert capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left") == 1
+
+
+def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_of(tmp_path / "s", 1)
+    sweep.jobs[0].state = "running"
+    sweep.save()
+    with sweep.locked():
+        assert cli.main(["sweeps", "resume", str(sweep.folder)]) == 2
+        assert "another npmp works on the sweep" in capsys.readouterr().err
+        assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == ["running"]
+    assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == ["stopped"]
+
+
+def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
+    """Its standard input is what it lives by."""
+    (tmp_path / "s").mkdir()
+    process = begin(tmp_path / "s", 0, tmp_path / "log")
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=60) in (137, 2)  # 2: it had found out before that there is no sweep
+    code = "from experiments.sweeping.job import end_with_parent; import time; end_with_parent(); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=30) == 137
+
+
+# --- what is read
+
+
+def test_progress(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    assert Progress.of(path, "reward", 100) == Progress()
+    path.write_text("iteration,env_steps,reward\n1,20,0.5\n2,40,\n3,60,nan\n")
+    assert Progress.of(path, "reward", 100) == Progress(60.0, 100.0, 0.5)
+    assert Progress.of(path, "reward", 100).share == 0.6 and Progress.of(path, None, None).share is None
+
+
+def test_what_a_log_ends_on(tmp_path: Path) -> None:
+    assert failure(tmp_path / "none") == ""
+    (tmp_path / "log").write_text("npmp: error: first\nnpmp: error: data=x: no file\n  \nbye\n")
+    assert failure(tmp_path / "log") == "data=x: no file"
+    (tmp_path / "log").write_text("Killed\n\n")
+    assert failure(tmp_path / "log") == "Killed"
+
+
+# --- training
+
+
+def trained(folder: Path, seed: int) -> list[bytes]:
+    return [(folder / f"seed={seed}" / name).read_bytes() for name in ("metrics.csv", "module/module.safetensors")]
+
+
+@pytest.mark.slow
+def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
+    assert cli.main(["retarget", f"out={tmp_path / 'm.h5'}"]) == 0
+    given = ["imitate", "-m", f"data={tmp_path / 'm.h5'}", "debug=tiny", "steps=1500", "checkpoint_every=1", "seed=0,1"]
+    assert cli.main([*given, f"out={tmp_path / 'whole'}"]) == 0
+    cut = tmp_path / "cut"
+    command = [sys.executable, "-m", "experiments.cli", *given, f"out={cut}"]
+    root = str(Path(__file__).parents[2])
+    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list(cut.glob("seed=0/checkpoints/*.json"))) > 0)
+    found = subprocess.run(["pgrep", "-f", f"sweeping.job {cut} 0"], capture_output=True, text=True, check=False)
+    if found.stdout.split():  # it may have ended meanwhile
+        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    wait_for(lambda: len(list(cut.glob("seed=1/checkpoints/*.json"))) > 0)
+    driver.kill()
+    driver.communicate()
+    assert cli.main(["sweeps", "resume", str(cut)]) == 0
+    assert states(cut) == ["finished"] * 2
+    assert all(trained(cut, seed) == trained(tmp_path / "whole", seed) for seed in (0, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+def test_ray_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for launcher in ("local", "ray"):
+        out = tmp_path / launcher / "m.h5"
+        assert cli.main(["retarget", "-m", "seed=1,2", f"hydra/launcher={launcher}", f"out={out}"]) == 0
+    for seed in (1, 2):
+        local, ray = (tmp_path / kind / f"seed={seed}" / "m.h5" for kind in ("local", "ray"))
+        assert local.read_bytes() == ray.read_bytes()
+    assert states(tmp_path / "ray") == ["finished"] * 2
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
