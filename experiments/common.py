@@ -14,6 +14,7 @@ A verb is a function `run(config, run) -> int | None` and one line, `main = verb
 from __future__ import annotations
 
 import difflib
+import importlib
 import io
 import os
 import re
@@ -21,7 +22,7 @@ import shutil
 import sys
 import tempfile
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +40,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from experiments.failures import USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
+from experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
 from experiments.help import CONF, choices, of_file
 from experiments.inferred import inferred
 from mocap_data.errors import InputError
@@ -47,7 +48,7 @@ from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
 from npmp.devices import check_device, seed_everything
-from npmp.settings import shown
+from npmp.settings import flat, shown
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
 # expanded.
@@ -132,19 +133,21 @@ class Main:
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
             given = _with_multirun(given)
-            launcher: Mapping[str, Any] = {}
-            if sweeping := not {"-m", "--multirun"}.isdisjoint(given):
-                from experiments.sweeping.launch import chosen, launch
-
-                launcher, given = chosen(given)
-            jobs = _jobs(self.name, given, self.positional, multirun=sweeping)
-            command.code = USER_ERROR if jobs is None else 0
-            if jobs and launcher and jobs[0].config.get("out") is not None:
-                command.code = launch(self, jobs, launcher)
+            if {"-m", "--multirun"}.isdisjoint(given):
+                command.code = self.in_turn(self.jobs(given))
             else:
-                for job in jobs or ():
-                    command.code = max(command.code, self.do(job))
+                from experiments.sweeping.launch import launch
+
+                command.code = launch(self, given)
         return command.code
+
+    def jobs(self, given: Sequence[str]) -> list[Job] | None:
+        """What a command line asks for; None where Hydra cannot read it, which has been said."""
+        return _jobs(self.name, list(given), self.positional)
+
+    def in_turn(self, jobs: Sequence[Job] | None) -> int:
+        """Do jobs one after the other, in this process. Returns the worst of their exit codes."""
+        return USER_ERROR if jobs is None else max([self.do(job) for job in jobs], default=OK)
 
     def do(self, job: Job) -> int:
         """One job. Returns its exit code; lets through what is no user's error."""
@@ -162,6 +165,13 @@ class Main:
 
 
 verb = Main
+
+
+def main_of(name: str) -> Main:
+    """The main of a verb by its name."""
+    module = importlib.import_module(f"experiments.{name}")
+    found = next(value for value in vars(module).values() if isinstance(value, Main))
+    return found
 
 
 def cpus() -> int:
@@ -253,6 +263,9 @@ def hydra_arguments(
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
             if verb_name == "bench" and key == "sweep":  # as it was called until there were sweeps with names
                 key = "sweep_settings"
+            if key == "experiment" and value.endswith((".yaml", ".yml")):
+                arguments.extend(experiment_file(Path(value)))
+                continue
             if key == "robot" and (own := own_robot(value)) is not None:
                 key, value = "robot.name", quoted(own, multirun=multirun)
             if re.search(rf"\d{{{MAX_NUMBER},}}", value):
@@ -271,6 +284,18 @@ def hydra_arguments(
         arguments.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(shared)}]")
         arguments.append(f"hydra.sweep.dir={quoted(str(scratch))}")
     return [*options, *arguments]
+
+
+def experiment_file(path: Path) -> list[str]:
+    """What a file in the form of conf/experiment/*.yaml says, as arguments: one that a sweep found to be best.
+
+    Raises:
+      InputError: when it cannot be read.
+    """
+    content = load_config(path)
+    groups = [] if "defaults" not in content else list(content.defaults)
+    chosen = [f"{str(key).removeprefix('override /')}={value}" for entry in groups for key, value in entry.items()]
+    return chosen + [f"{key}={value}" for key, value in leaves(content).items() if key != "defaults"]
 
 
 def own_robot(value: str) -> str | None:
@@ -389,7 +414,7 @@ def unknown_key(verb_name: str, key: str) -> str:
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None, *, multirun: bool) -> list[Job] | None:
+def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -> list[Job] | None:
     """What a command line asks for, with every value looked at; None where Hydra cannot read it, which has been said.
 
     Hydra only composes: the work itself is not done below its functions.
@@ -402,6 +427,7 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None, *
     def job(config: DictConfig) -> None:
         jobs.append(_composed_job(name, config))
 
+    multirun = not {"-m", "--multirun"}.isdisjoint(given)
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
@@ -759,6 +785,14 @@ def write_config(config: DictConfig, folder: Path, *, verb_name: str) -> None:
     text = OmegaConf.to_yaml(OmegaConf.merge({"verb": verb_name}, config), resolve=True)
     with atomic_path(folder / "config.yaml") as path:
         path.write_text(text, encoding="utf-8")
+
+
+def leaves(config: DictConfig) -> dict[str, str]:
+    """The leaves of a configuration by their dotted keys, as the command line writes them."""
+    plain = {None: "null", True: "true", False: "false"}
+    found = flat(OmegaConf.to_container(config))
+    texts = {key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf) for key, leaf in found.items()}
+    return {key: text.replace(" ", "") for key, text in texts.items()}
 
 
 def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:

@@ -10,14 +10,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Run, compose, console, one_of, stored_config, table, verb
+from experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
 from experiments.help import choices
 from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
 from npmp.modules.cards import CardContent, write_card
-from npmp.settings import flat
 from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
 from npmp.training.evaluation import top_speed
@@ -161,22 +160,14 @@ def commands_of(folder: Path, config: DictConfig, name: str) -> list[str]:
         return lines
     groups = {key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")}
     chosen = [f"{key}={value}" for key, value in groups.items() if value in choices(key)]
-    defaults = _flat(compose("imitate", chosen))
-    plain = set(_flat(compose("imitate")).items())
+    defaults = leaves(compose("imitate", chosen))
+    plain = set(leaves(compose("imitate")).items())
     words = ["npmp imitate", f"data={Path(str(stored.data)).name}", f"seed={stored.seed}"]
     words += [part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain]
-    for key, value in _flat(stored).items():
+    for key, value in leaves(stored).items():
         if key.split(".")[0] not in NOT_IN_THE_COMMAND and key in defaults and defaults[key] != value:
             words.append(f"{key}={value}")
     return [*lines, " ".join([*words, f"out=runs/{name}"])]
-
-
-def _flat(config: DictConfig) -> dict[str, str]:
-    """The leaves of a configuration by their dotted keys, as the command line writes them."""
-    leaves = flat(OmegaConf.to_container(config))
-    plain = {None: "null", True: "true", False: "false"}
-    texts = {key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf) for key, leaf in leaves.items()}
-    return {key: text.replace(" ", "") for key, text in texts.items()}
 
 
 main = verb("modules", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

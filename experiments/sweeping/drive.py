@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
@@ -15,12 +16,24 @@ from rich.text import Text
 from experiments.common import console, table
 from experiments.failures import INTERNAL_ERROR, OK, USER_ERROR, one_line
 from experiments.live import clock
-from experiments.sweeping.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Progress, Sweep, failure
+from experiments.sweeping.search import Search
+from experiments.sweeping.sweep import (
+    DONE,
+    FAILED,
+    FINISHED,
+    PRUNED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Progress,
+    Sweep,
+    failure,
+)
 from experiments.sweeping.workers import Ended, Local, Ray, Workers
 from npmp.training.signals import signals_noted
 
-POLL_S, SHOW_S = 0.1, 2.0
-COLOURS = {WAITING: "dim", RUNNING: "cyan", FINISHED: "green", FAILED: "bold red", STOPPED: "yellow"}
+POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables
+COLOURS = {WAITING: "dim", RUNNING: "cyan", FINISHED: "green", FAILED: "bold red", STOPPED: "yellow", PRUNED: "magenta"}
 
 
 def workers_of(sweep: Sweep) -> Workers:
@@ -33,19 +46,20 @@ def workers_of(sweep: Sweep) -> Workers:
     return Local(sweep.folder, **settings)
 
 
-def drive(sweep: Sweep) -> int:
-    """Do whatever jobs are not finished. Returns the exit code: of all, the worst."""
+def drive(sweep: Sweep, search: Search | None = None) -> int:
+    """Do whatever jobs are not finished, and those that a search proposes. Returns the exit code: of all, the worst."""
     with sweep.locked():
-        return _Drive(sweep).run()
+        return _Drive(sweep, search).run()
 
 
 class _Drive:
     """One process that looks after a sweep's jobs."""
 
-    def __init__(self, sweep: Sweep):
-        self.sweep, self.retries = sweep, int(sweep.launcher["retries"])
+    def __init__(self, sweep: Sweep, search: Search | None):
+        self.sweep, self.search, self.retries = sweep, search, int(sweep.launcher["retries"])
         self.running: dict[int, float] = {}  # jobs of this process, and when they were begun
-        self.tries = dict.fromkeys(range(len(sweep.jobs)), 0)  # attempts of this process
+        self.tries: Counter[int] = Counter()  # attempts of this process
+        self.pruned: set[int] = set()  # jobs that were told to stop for good
         self.shown: dict[int, Progress] = {}
         self.disk_full = False
 
@@ -53,7 +67,7 @@ class _Drive:
         """Returns the exit code."""
         sweep = self.sweep
         for job in sweep.jobs:
-            if job.state != FINISHED:
+            if job.state not in DONE:
                 job.state, job.message = WAITING, ""
         waiting = [i for i, job in enumerate(sweep.jobs) if job.state == WAITING]
         workers = workers_of(sweep)
@@ -63,9 +77,15 @@ class _Drive:
             noted = stack.enter_context(signals_noted())
             live = stack.enter_context(self._live())
             stopping, next_look = False, 0.0
-            while (waiting and not stopping) or self.running:
-                while waiting and not stopping and len(self.running) < workers.slots:
+            while True:
+                while not stopping and len(self.running) < workers.slots:
+                    if not waiting and self.search is not None:
+                        waiting += self.search.propose()
+                    if not waiting:
+                        break
                     self._start(waiting.pop(0), workers)
+                if not self.running:
+                    break
                 if noted and not stopping:
                     stopping = True
                     for i in self.running:
@@ -73,10 +93,11 @@ class _Drive:
                 for i in list(self.running):
                     if (ended := workers.ended(i)) is not None and self._end(i, ended, stopping=stopping):
                         waiting.insert(0, i)
-                if live is not None and time.monotonic() >= next_look:
-                    next_look = time.monotonic() + SHOW_S
-                    self.shown |= {i: sweep.progress(i) for i in self.running}
-                    live.update(self.table())
+                if time.monotonic() >= next_look:
+                    next_look = time.monotonic() + LOOK_S
+                    self._look(workers)
+                    if live is not None:
+                        live.update(self.table(), refresh=True)
                 time.sleep(POLL_S)
             for job in sweep.jobs:
                 job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
@@ -84,7 +105,15 @@ class _Drive:
         if noted:
             print(f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr)
             return 128 + noted[0]
-        return self.code()
+        return OK if all(job.state in DONE for job in sweep.jobs) else USER_ERROR
+
+    def _look(self, workers: Workers) -> None:
+        """See how far the running jobs are, and end those that are not worth going on with."""
+        for i in self.running:
+            self.shown[i] = self.sweep.progress(i)
+            if self.search is not None and i not in self.pruned and self.search.look(i):
+                self.pruned.add(i)
+                workers.stop(i)
 
     def _start(self, i: int, workers: Workers) -> None:
         job = self.sweep.jobs[i]
@@ -105,12 +134,16 @@ class _Drive:
             job.state = FINISHED
         elif ended.code in (INTERNAL_ERROR, USER_ERROR):
             job.state, job.message = FAILED, ended.reason or failure(self.sweep.log(i))
+        elif i in self.pruned:
+            job.state = PRUNED
         elif stopping:
             job.state = STOPPED
         else:  # it was killed, or its worker was
             again = self.tries[i] <= self.retries
             how = ended.reason or ("its worker is gone" if ended.code is None else f"exit code {ended.code}")
             job.state, job.message = (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
+        if self.search is not None and job.state in (*DONE, FAILED):
+            self.search.told(i)
         self.tell(i, "died, is tried again" if again else job.state)
         self.keep()
         return again
@@ -124,10 +157,6 @@ class _Drive:
             if not self.disk_full:
                 print(f"npmp: sweep.json is not up to date: {one_line(error)}", file=sys.stderr)
             self.disk_full = True
-
-    def code(self) -> int:
-        """What the sweep exits with."""
-        return USER_ERROR if any(job.state != FINISHED for job in self.sweep.jobs) else OK
 
     # --- what is shown
 
@@ -167,7 +196,8 @@ def jobs_table(
         steps = f"{share:.0%}" if share is not None else ""
         score = done.score if done.score is not None else job.score
         state = Text(job.state, style=COLOURS[job.state])
-        rows.append((job.name, state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host))
+        named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
+        rows.append((named, state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host))
     counts = ", ".join(
         f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
         if any(job.state == state for job in sweep.jobs)

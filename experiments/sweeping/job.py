@@ -6,7 +6,6 @@ was begun before, it goes on from its checkpoint.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import threading
@@ -28,18 +27,20 @@ def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
     from omegaconf import OmegaConf
 
-    from experiments.common import Job
+    from experiments.common import Job, main_of
     from experiments.failures import guarded
     from experiments.sweeping.sweep import Sweep, lock
 
     with guarded() as command:
+        folder = folder.resolve()
         sweep = Sweep.load(folder)
         place = sweep.place(number)
         config = OmegaConf.create(sweep.configs[number])
         if "resume" in config and config.resume is None and (place / "config.yaml").is_file():
             config.resume = str(place)
         OmegaConf.set_struct(config, True)
-        main = importlib.import_module(f"experiments.{sweep.verb}").main
+        os.chdir(sweep.where)
+        main = main_of(sweep.verb)
         with lock(folder / "logs" / f"{place.name}.lock", wait=True):  # an attempt before may live for a moment more
             command.code = main.do(Job(config, place.name, number))
     return command.code

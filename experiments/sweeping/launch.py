@@ -2,114 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Job, Main, Run, at_least, checked, cpus, load_config, say
+from experiments.common import Job, Main, Run, at_least, checked, cpus, load_config, main_of, say
 from experiments.help import CONF, choices
 from experiments.sweeping.drive import drive, failures
+from experiments.sweeping.report import report
+from experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
 from experiments.sweeping.sweep import Sweep, SweptJob
 from mocap_data.errors import InputError
 
 
-def chosen(given: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Who runs a sweep's jobs by its command line: the settings of conf/launcher, {} for hydra/launcher=basic (one
-    after the other in this process); and the arguments that are left for Hydra, whose own launchers ours stand for.
+@dataclass(frozen=True)
+class Choice:
+    """A sweep's command line: who runs its jobs, who chooses them, and what is left for Hydra."""
+
+    launcher: dict[str, Any] | None  # settings of conf/launcher; None: hydra/launcher=basic, this process
+    sweeper: dict[str, Any] | None  # settings of conf/sweeper; None: all combinations, which Hydra makes
+    rest: list[str]
+
+
+def chosen(given: Sequence[str]) -> Choice:
+    """What a command line says of launcher and sweeper, which are ours and stand for Hydra's own.
 
     Raises:
-      InputError: for a launcher or a setting that does not exist, or a value of another kind.
+      InputError: for one that does not exist, or a setting that it has not, or a value of another kind.
     """
-    rest, name, values = [], "local", []
+    kinds = {"launcher": "local", "sweeper": "basic"}
+    values: dict[str, list[str]] = {kind: [] for kind in kinds}
+    rest = []
     for argument in given:
-        if argument.startswith("hydra/launcher="):
-            name = argument.partition("=")[2]
-        elif argument.startswith("hydra.launcher."):
-            values.append(argument)
-        else:
+        key, _, value = argument.partition("=")
+        kind = key[6:].partition(".")[0] if key.startswith(("hydra/", "hydra.")) else ""
+        if kind not in kinds or key.startswith("hydra.sweeper.params"):
             rest.append(argument)
-    names = choices("launcher")
-    if name not in (*names, "basic"):
-        raise InputError(f"no hydra/launcher {name!r}; there are: {', '.join((*names, 'basic'))}")
-    if name == "basic":
-        return {}, rest
-    settings = load_config(CONF / "launcher" / f"{name}.yaml")
-    for entry in OverridesParser.create().parse_overrides(values):
-        key = entry.key_or_group.removeprefix("hydra.launcher.")
+        elif key == f"hydra/{kind}":
+            kinds[kind] = value
+        else:
+            values[kind].append(argument)
+    launcher, sweeper = (_settings(kind, name, values[kind]) for kind, name in kinds.items())
+    return Choice(launcher, sweeper, rest)
+
+
+def _settings(kind: str, name: str, values: Sequence[str]) -> dict[str, Any] | None:
+    """Those of conf/KIND/NAME.yaml, with values of the command line; None for Hydra's basic one."""
+    names = [*choices(kind), "basic"]
+    if name not in names:
+        raise InputError(f"no hydra/{kind} {name!r}; there are: {', '.join(names)}")
+    settings = OmegaConf.create({"kind": name}) if name == "basic" else load_config(CONF / kind / f"{name}.yaml")
+    for entry in OverridesParser.create().parse_overrides(list(values)):
+        key = entry.key_or_group.removeprefix(f"hydra.{kind}.")
         if key not in settings or key == "kind":
             known = ", ".join(str(each) for each in settings if each != "kind")
-            raise InputError(f"launcher {name} has no {key!r}; there are: {known}")
+            raise InputError(f"{kind} {name} has no {key!r}; there are: {known or 'none'}")
         value = OmegaConf.create([entry.value()])[0]
         OmegaConf.update(settings, key, checked(entry.key_or_group, value, settings[key]))
-    plain = OmegaConf.to_container(settings)
-    assert isinstance(plain, dict)  # of a DictConfig; for the type checker
-    return {str(key): value for key, value in plain.items()}, rest
+    return None if name == "basic" else plain(settings)
 
 
-def launch(main: Main, jobs: Sequence[Job], launcher: Mapping[str, Any]) -> int:
-    """Run a sweep. launcher: as `chosen`. Returns the exit code.
+def launch(main: Main, given: Sequence[str]) -> int:
+    """Run the sweep of a command line. Returns the exit code.
 
     Raises:
       InputError: before anything is run or written, where a job's settings are wrong.
     """
-    sweep = planned(main, jobs, dict(launcher))
-    sweep.create()
-    return go_on(sweep)
-
-
-def planned(main: Main, jobs: Sequence[Job], launcher: dict[str, Any]) -> Sweep:
-    """The sweep that the jobs of a command line make, not written yet. Raises InputError for wrong settings."""
+    choice = chosen(given)
+    if choice.sweeper is not None:
+        return go_on(_search(main, choice), new=True)
+    jobs = main.jobs(choice.rest)
+    if not jobs or choice.launcher is None or jobs[0].config.get("out") is None:
+        return main.in_turn(jobs)
     outs = {str(job.config.out) for job in jobs}
     if len(outs) > 1:
         raise InputError("out= names the folder of all jobs; it cannot be swept")
+    sweep = _empty(main, jobs[0], choice)
+    sweep.configs = [settled(main, job, sweep.launcher["cores"]) for job in jobs]
+    sweep.jobs = [SweptJob(job.name, list(job.overrides)) for job in jobs]
+    return go_on(sweep, new=True)
+
+
+def _empty(main: Main, job: Job, choice: Choice) -> Sweep:
+    """A sweep without jobs, by one of them."""
+    launcher = dict(choice.launcher or _settings("launcher", "local", ()) or {})
     at_least(OmegaConf.create({"hydra": {"launcher": launcher}}), hydra__launcher__cores=1, hydra__launcher__retries=0)
-    for job in jobs:
-        try:
-            if job.wrong is not None:
-                raise job.wrong
-            for key in ("threads", "torch_threads"):
-                if key in job.config and job.config[key] is None:
-                    job.config[key] = launcher["cores"]
-            if main.check is not None:
-                place, device = Path(str(job.config.out)), str(job.config.device)
-                main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus()))
-        except InputError as error:
-            raise InputError(f"{error} (job {job.name}; none was started)") from error
-    out = Path(outs.pop())
+    out = Path(str(job.config.out))
     folder = out if main.out in ("folder", "optional_folder") else out.parent
-    return Sweep(
-        folder=folder,
-        verb=main.name,
-        launcher=launcher,
-        score=launcher.pop("score", None) or _score(main.name, jobs[0].config),
-        configs=[_plain(job.config) for job in jobs],
-        jobs=[SweptJob(job.name, list(job.overrides)) for job in jobs],
-    )
+    score, lower = launcher.pop("score"), launcher.pop("lower")
+    known = _score(main.name, job.config)
+    if known is not None and score in (None, known[0]):
+        score, lower = known[0], known[1] if lower is None else lower
+    return Sweep(folder, main.name, launcher, score, lower, [], [])
 
 
-def go_on(sweep: Sweep) -> int:
-    """Run what is not finished of a sweep, and say how it ended."""
-    code = drive(sweep)
+def settled(main: Main, job: Job, cores: int) -> dict[str, Any]:
+    """A job's settings, complete. Raises InputError for those that the verb refuses."""
+    try:
+        if job.wrong is not None:
+            raise job.wrong
+        for key in ("threads", "torch_threads"):
+            if key in job.config and job.config[key] is None:
+                job.config[key] = cores
+        if main.check is not None:
+            place, device = Path(str(job.config.out)), str(job.config.device)
+            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus()))
+    except InputError as error:
+        raise InputError(f"{error} (job {job.name}; none was started)" if job.name else str(error)) from error
+    return plain(job.config)
+
+
+def _search(main: Main, choice: Choice) -> Sweep:
+    """The sweep of a command line that leaves the jobs to a sweeper."""
+    settings, space, fixed = dict(choice.sweeper or {}), {}, []
+    check_settings(settings)
+    for argument in choice.rest:
+        if argument in ("-m", "--multirun"):
+            continue
+        swept = [entry for entry in _parsed(argument) if entry.is_sweep_override()]
+        if swept:
+            space[swept[0].key_or_group] = distribution_of(swept[0])
+        else:
+            fixed.append(argument)
+    if not space:
+        raise InputError("hydra/sweeper=optuna needs keys to search, e.g. 'algo.discount=interval(0.9,0.99)'")
+    first = corners(space)
+    job = _composed(main, [*fixed, *first[0]])
+    sweep = _empty(main, job, choice)
+    if sweep.score is None or sweep.lower is None:
+        raise InputError(
+            f"what is npmp {main.name} judged by? hydra.launcher.score=COLUMN of metrics.csv and hydra.launcher.lower="
+            "true, if less is better, or false"
+        )
+    for own in first:
+        settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"])
+    sweep.search = settings | {"arguments": fixed, "space": {k: as_json(v) for k, v in space.items()}}
+    return sweep
+
+
+def _parsed(argument: str) -> list[Override]:
+    try:
+        return OverridesParser.create().parse_overrides([argument]) if "=" in argument else []
+    except OverrideParseException:
+        return []  # free text, or what composing says more of
+
+
+def _composed(main: Main, arguments: Sequence[str]) -> Job:
+    jobs = main.jobs(arguments)
+    if jobs is None:
+        raise InputError("no job was started")
+    return jobs[0]
+
+
+def go_on(sweep: Sweep, *, new: bool = False) -> int:
+    """Run what is not finished of a sweep, and say how it ended. Returns the exit code."""
+    if new:
+        sweep.create()
+    search = None
+    if sweep.search is not None:
+        main, fixed = main_of(sweep.verb), list(sweep.search["arguments"])
+        search = Search(sweep, lambda own: settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"]))
+    code = drive(sweep, search)
     say(*(f"failed: {line}" for line in failures(sweep)))
+    say(*report(sweep, search))
     say(f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}; tensorboard --logdir {sweep.folder}")
     return code
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)  # of a DictConfig; for the type checker
-    return {str(key): value for key, value in plain.items()}
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as JSON has it."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)  # of a DictConfig; for the type checker
+    return {str(key): value for key, value in container.items()}
 
 
-def _score(verb: str, config: DictConfig) -> str | None:
-    """What runs of a verb are judged by."""
+def _score(verb: str, config: DictConfig) -> tuple[str, bool] | None:
+    """What runs of a verb are judged by, and whether less of it is better."""
     if verb == "imitate":
-        return "tracked_fraction"
+        return "tracked_fraction", False
     if verb == "reuse":
         from npmp import tasks
 
-        return str(tasks.find(config.task.name).main_figure)
+        return str(tasks.find(config.task.name).main_figure), True
     return None

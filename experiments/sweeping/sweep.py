@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +16,9 @@ from mocap_data.files import write_json
 from mocap_data.outside import read_json_object
 from npmp.training.tables import read_table
 
-WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES = ("waiting", "running", "finished", "failed", "stopped")
+STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
+WAITING, RUNNING, FINISHED, FAILED, STOPPED, PRUNED = STATES
+DONE = (FINISHED, PRUNED)  # not to be done again
 
 PLAN, STATE = "jobs.json", "sweep.json"
 
@@ -42,8 +45,11 @@ class Sweep:
     verb: str
     launcher: dict[str, Any]  # who runs them: the settings of hydra/launcher
     score: str | None  # the column of metrics.csv that jobs are judged by
+    lower: bool | None  # whether less of it is better; None: nobody said
     configs: list[dict[str, Any]] = field(repr=False)  # each job's settings, complete
     jobs: list[SweptJob]
+    where: str = field(default_factory=os.getcwd)  # what relative paths of jobs are relative to
+    search: dict[str, Any] | None = None  # how jobs are chosen as the sweep goes: `experiments.sweeping.search`
 
     def create(self) -> None:
         """Write a new sweep's files.
@@ -57,9 +63,19 @@ class Sweep:
                 "or choose another out="
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        plan = [{"name": job.name, "config": config} for job, config in zip(self.jobs, self.configs, strict=True)]
-        write_json(self.folder / PLAN, {"verb": self.verb, "score": self.score, "jobs": plan})
+        self._write_plan()
         self.save()
+
+    def add(self, job: SweptJob, config: dict[str, Any]) -> None:
+        """Another job."""
+        self.jobs.append(job)
+        self.configs.append(config)
+        self._write_plan()
+
+    def _write_plan(self) -> None:
+        plan = [{"name": job.name, "config": config} for job, config in zip(self.jobs, self.configs, strict=True)]
+        told = {"verb": self.verb, "score": self.score, "lower": self.lower, "where": self.where, "search": self.search}
+        write_json(self.folder / PLAN, told | {"jobs": plan})
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:
@@ -70,10 +86,14 @@ class Sweep:
         try:
             jobs = [SweptJob(**entry) for entry in state["jobs"]]
             configs = [dict(entry["config"]) for entry in plan["jobs"]]
-            names = [entry["name"] for entry in plan["jobs"]]
+            names = [str(entry["name"]) for entry in plan["jobs"]]
+            jobs += [SweptJob(name, []) for name in names[len(jobs) :]]  # added just before the driver died
             if names != [job.name for job in jobs] or {job.state for job in jobs} - set(STATES):
                 raise ValueError(f"the jobs of {PLAN} and {STATE} differ")
-            return cls(folder, str(plan["verb"]), dict(state["launcher"]), plan["score"], configs, jobs)
+            search = None if plan["search"] is None else dict(plan["search"])
+            judged = plan["score"], plan["lower"]
+            verb, launcher, where = str(plan["verb"]), dict(state["launcher"]), str(plan["where"])
+            return cls(folder, verb, launcher, *judged, configs, jobs, where, search)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{folder}: damaged {PLAN} or {STATE} ({error})") from error
 
@@ -120,18 +140,22 @@ class Progress:
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
         """Of a run's metrics.csv; of whatever is not there, or not readable yet, nothing."""
-        try:
-            rows: Sequence[Mapping[str, Any]] = read_table(path)
-        except (OSError, InputError):
-            return cls()
-        done = [value for row in rows if (value := number(row.get("env_steps"))) is not None]
-        scores = [value for row in rows if score and (value := number(row.get(score))) is not None]
-        return cls(done[-1] if done else None, number(steps), scores[-1] if scores else None)
+        done, found = column(path, "env_steps"), column(path, score) if score else []
+        return cls(done[-1] if done else None, number(steps), found[-1] if found else None)
 
     @property
     def share(self) -> float | None:
         """What part of it is done."""
         return min(1.0, self.env_steps / self.steps) if self.env_steps is not None and self.steps else None
+
+
+def column(path: Path, name: str) -> list[float]:
+    """The numbers in a column of a table, less empty cells; of a table that is not there yet, none."""
+    try:
+        rows = read_table(path)
+    except (OSError, InputError):
+        return []
+    return [value for row in rows if (value := number(row.get(name))) is not None]
 
 
 def number(value: Any) -> float | None:

@@ -18,7 +18,7 @@ import pytest
 from experiments import cli
 from experiments.sweeping import drive as driving
 from experiments.sweeping.drive import drive, failures
-from experiments.sweeping.launch import chosen
+from experiments.sweeping.launch import Choice, chosen
 from experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
 from experiments.sweeping.workers import Ended, begin
 from mocap_data.errors import InputError
@@ -41,7 +41,8 @@ def states(folder: Path) -> list[str]:
 def sweep_of(folder: Path, count: int, **launcher: Any) -> Sweep:
     jobs = [SweptJob(f"seed={i}", [f"seed={i}"]) for i in range(count)]
     settings = {"kind": "local", "cores": 1, "jobs": None, "retries": 2} | launcher
-    sweep = Sweep(folder, "imitate", settings, "reward", [{"steps": 100, "seed": i} for i in range(count)], jobs)
+    configs = [{"steps": 100, "seed": i} for i in range(count)]
+    sweep = Sweep(folder, "imitate", settings, "reward", False, configs, jobs)
     sweep.create()
     return sweep
 
@@ -99,7 +100,9 @@ GOOD, KILLED, GONE, WRONG = Ended(0, "here"), Ended(-9, "here"), Ended(None, "",
     ("arguments", "message"),
     [
         (["hydra/launcher=slurm"], "no hydra/launcher 'slurm'; there are: local, ray, basic"),
-        (["hydra.launcher.gpus=1"], "launcher local has no 'gpus'; there are: cores, jobs, retries, score"),
+        (["hydra.launcher.gpus=1"], "launcher local has no 'gpus'; there are: cores, jobs, retries, score, lower"),
+        (["hydra/sweeper=ax"], "no hydra/sweeper 'ax'; there are: optuna, basic"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.trials=x"], "hydra.sweeper.trials=x: a whole number"),
         (["hydra.launcher.kind=ray"], "launcher local has no 'kind'"),
         (["hydra.launcher.cores=two"], "hydra.launcher.cores=two: a whole number is expected (default 1)"),
     ],
@@ -111,9 +114,11 @@ def test_a_launcher_that_does_not_exist(arguments: list[str], message: str) -> N
 
 
 def test_a_launchers_settings_are_not_hydras() -> None:
-    settings, rest = chosen(["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray"])
-    assert (settings["kind"], settings["cores"], settings["address"], rest) == ("ray", 2, None, ["-m", "seed=1,2"])
-    assert chosen(["-m", "hydra/launcher=basic"]) == ({}, ["-m"])
+    choice = chosen(["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray", "hydra.sweeper.params.x=1"])
+    assert choice.launcher is not None and choice.sweeper is None
+    assert (choice.launcher["kind"], choice.launcher["cores"], choice.launcher["address"]) == ("ray", 2, None)
+    assert choice.rest == ["-m", "seed=1,2", "hydra.sweeper.params.x=1"]
+    assert chosen(["-m", "hydra/launcher=basic"]) == Choice(None, None, ["-m"])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +259,7 @@ def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
 
 def test_progress(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    assert Progress.of(path, "reward", 100) == Progress()
+    assert Progress.of(path, "reward", 100) == Progress(steps=100.0)
     path.write_text("iteration,env_steps,reward\n1,20,0.5\n2,40,\n3,60,nan\n")
     assert Progress.of(path, "reward", 100) == Progress(60.0, 100.0, 0.5)
     assert Progress.of(path, "reward", 100).share == 0.6 and Progress.of(path, None, None).share is None
