@@ -35,6 +35,7 @@ EXTRAS = {
     "bench": "npmp bench retarget",
     "ppo": "npmp imitate algo=ppo",
     "wandb": "logger=wandb",
+    "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",
     "dev": "make test",
 }

@@ -67,7 +67,7 @@ def test_what_can_be_searched(value: str, expected: Any) -> None:
 
 @pytest.mark.parametrize("value", ["range(0.5,2,0.5)", "glob(*)", "interval(2,1)", "tag(log,interval(0,1))"])
 def test_what_cannot(value: str) -> None:
-    with pytest.raises(InputError, match="^x: "):
+    with pytest.raises(InputError, match=r"^x: "):
         parsed("x", value)
 
 
