@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.common import Run, console, quoted, say, verb
+from experiments.common import table as rich_table
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from npmp.training.comparison import (
@@ -24,9 +26,11 @@ from npmp.training.comparison import (
     LENGTHS,
     UNITS,
     Budgets,
+    Difference,
     Figure,
     Figures,
     Group,
+    differences,
     figures,
     find_runs,
     group_runs,
@@ -54,13 +58,14 @@ def run(config: DictConfig, run: Run) -> int:
     groups = group_runs([read_run(path, str(config.score)) for path in find_runs(places)])
     budgets = {axis: given[axis] or shared_end(groups, axis) for axis in AXES}
     table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
-    show(groups, table, str(config.score))
+    apart = differences(groups, lower=config.lower)
+    show(groups, table, apart, str(config.score))
     run.begin()
     write_csv(run.folder / "comparison.csv", groups, table)
-    write_curves(run.folder / "comparison.json", groups, table, config, budgets)
+    write_curves(run.folder / "comparison.json", groups, table, apart, config, budgets)
     title = str(config.title or config.score).replace("_", " ")
     plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
-    page(run.folder / "comparison.html", groups, table, title=title)
+    page(run.folder / "comparison.html", groups, table, apart, title=title)
     say(f"plot, page and tables: {run.folder}")
     return 0
 
@@ -92,7 +97,22 @@ def cell(figure: Figure) -> str:
     return f"{short(figure.mean)}\n{second}".strip()
 
 
-def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
+def apart_rows(groups: Sequence[Group], apart: Sequence[Difference]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Columns and rows of what tells groups apart; no rows for a single group."""
+    columns = ("runs", "n", "IQM", "95 %", f"better than {groups[0].label} by", "95 %", "P(better)")
+    rows = [
+        [group.label, str(len(group.runs)), short(one.iqm), _interval(one.interval)]
+        + (["", "", ""] if group is groups[0] else [short(one.by), _interval(one.by_interval), short(one.better, 2)])
+        for group, one in zip(groups, apart, strict=True)
+    ]
+    return columns, rows if len(groups) > 1 else []
+
+
+def _interval(interval: tuple[float, float]) -> str:
+    return "-" if math.isnan(interval[0]) else f"{short(interval[0])} to {short(interval[1])}"
+
+
+def show(groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], score: str) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -106,6 +126,10 @@ def show(groups: Sequence[Group], table: Sequence[Figures], score: str) -> None:
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
         shown.add_row(Text(group.label), str(len(group.runs)), *map(Text, [*lengths, *others]))
     console().print(shown)
+    columns, rows = apart_rows(groups, apart)
+    if rows:
+        look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": f"{score} at the end", "title_justify": "left"}
+        console().print(rich_table(columns, rows, right=columns[1:], **look))
     say(*notes(groups), wrap=True)
 
 
@@ -128,7 +152,12 @@ def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> 
 
 
 def write_curves(
-    path: Path, groups: Sequence[Group], table: Sequence[Figures], config: DictConfig, budgets: Budgets
+    path: Path,
+    groups: Sequence[Group],
+    table: Sequence[Figures],
+    apart: Sequence[Difference],
+    config: DictConfig,
+    budgets: Budgets,
 ) -> None:
     """Everything: the figures and every run's curve. Paths are relative to the folder that holds all of the runs."""
     folders = [run.path.resolve() for group in groups for run in group.runs]
@@ -144,6 +173,7 @@ def write_curves(
                 "label": group.label,
                 "settings": group.settings,
                 "figures": {name: _plain(figure) for name, figure in row.items()},
+                "end": _numbers(one),
                 "runs": [
                     {
                         "run": run.path.resolve().relative_to(top).as_posix(),
@@ -155,7 +185,7 @@ def write_curves(
                     for run in group.runs
                 ],
             }
-            for group, row in zip(groups, table, strict=True)
+            for group, row, one in zip(groups, table, apart, strict=True)
         ],
     }
     write_json(path, told, indent=1)
@@ -164,6 +194,17 @@ def write_curves(
 def _plain(figure: Figure) -> dict[str, float | int | None]:
     known = {"mean": figure.mean, "low": figure.low, "high": figure.high}
     return {**{k: v if math.isfinite(v) else None for k, v in known.items()}, "count": figure.count, "of": figure.of}
+
+
+def _numbers(one: Difference) -> dict[str, Any]:
+    """As JSON has them: null for NaN."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(entry) for entry in value]
+        return value if math.isfinite(value) else None
+
+    return {key: plain(value) for key, value in asdict(one).items()}
 
 
 def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -215,8 +256,10 @@ def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, thresho
         sheet.savefig(temporary, dpi=150, format="png")
 
 
-def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title: str) -> None:
-    """The plot and the table as one self-contained page."""
+def page(
+    path: Path, groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], *, title: str
+) -> None:
+    """The plot and the tables as one self-contained page."""
     from experiments.report import machine_summary, versions
     from experiments.report.page import provenance_section
     from experiments.report.parts import Picture, Scrubber, Section, Table, assemble
@@ -225,9 +268,11 @@ def page(path: Path, groups: Sequence[Group], table: Sequence[Figures], *, title
     rows = [
         [group.label, str(len(group.runs)), *map(cell, row.values())] for group, row in zip(groups, table, strict=True)
     ]
+    ends = apart_rows(groups, apart)
     sections = [
         Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
         Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
+        *([Section("ends", "Differences at the end", [Table(*ends)])] if ends[1] else []),
         provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
     ]
     assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
@@ -28,6 +29,7 @@ APART = frozenset({"seed", "out", "resume", "debug", "checkpoint_every", "thread
 LENGTHS = ("steps", "evaluation.every", "evaluation.starts")
 AXES = ("minutes", "env_steps")
 UNITS = {"minutes": "min", "env_steps": "steps"}
+FEW = 5  # runs of a group below which a bootstrap interval is too narrow
 BASE = "base"  # the group that has no setting of its own
 
 
@@ -307,6 +309,54 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
     return row
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A group's scores at its end, beside another group's, as Agarwal et al. 2021 (rliable) compare them.
+
+    Attributes:
+      iqm: mean of the middle half of its scores. interval: of it, 95 %, by bootstrap over the runs.
+      by: how much better that is than the other group's. by_interval: of it, 95 %; above 0: better, below: worse, else
+        nobody knows.
+      better: the probability that a run of this group beats one of the other; half for ties.
+    """
+
+    iqm: float
+    interval: tuple[float, float]
+    by: float
+    by_interval: tuple[float, float]
+    better: float
+
+
+def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
+    """Of every group from the first. lower: whether less is better. Without two runs an interval is NaN."""
+    scores = [np.array([run.score[-1] for run in group.runs]) for group in groups]
+    sign, first = -1.0 if lower else 1.0, scores[0]
+    found = []
+    for own in scores:
+        each = _bootstrap((own,), _iqm)
+        both = (
+            (math.nan, math.nan) if own is first else _bootstrap((own, first), lambda a, b: sign * (_iqm(a) - _iqm(b)))
+        )
+        wins = np.sign(sign * (own[:, None] - first[None])).mean() / 2 + 0.5
+        found.append(Difference(float(_iqm(own)), each, float(sign * (_iqm(own) - _iqm(first))), both, float(wins)))
+    return found
+
+
+def _iqm(values: FloatArray) -> FloatArray:
+    """Means (...) of the middle halves of values (..., N)."""
+    return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
+
+
+def _bootstrap(samples: tuple[FloatArray, ...], statistic: Any) -> tuple[float, float]:
+    """95 % interval, percentiles of 10,000 resamples; NaN where a sample holds one run alone."""
+    if min(map(len, samples)) < 2:
+        return math.nan, math.nan
+    rng = np.random.default_rng(0)
+    drawn = [sample[rng.integers(len(sample), size=(10_000, len(sample)))] for sample in samples]
+    low, high = np.percentile(statistic(*drawn), (2.5, 97.5))
+    return float(low), float(high)
+
+
 def short(value: float, digits: int = 3) -> str:
     """A few digits, thousands as k and millions as M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
@@ -325,6 +375,11 @@ def notes(groups: Sequence[Group]) -> list[str]:
         seeds = [run.seed for run in group.runs]
         if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
             lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")
+    fewest = min((len(group.runs) for group in groups if len(group.runs) > 1), default=FEW)
+    if fewest < FEW and len(groups) > 1:
+        lines.append(
+            f"intervals over {fewest} runs are too narrow: of so few a bootstrap sees too little; take {FEW} or more"
+        )
     counts = {len(group.runs) for group in groups}
     if len(counts) > 1:
         lines.append("the groups have different numbers of runs")

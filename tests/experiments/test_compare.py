@@ -14,10 +14,12 @@ import pytest
 import yaml
 
 from experiments import cli, common, compare
+from npmp.training import comparison
 from npmp.training.comparison import (
     Figure,
     TrainingRun,
     base_settings,
+    differences,
     find_runs,
     group_runs,
     read_run,
@@ -235,3 +237,36 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 @pytest.mark.parametrize("name", sorted(path.stem for path in (common.CONF / "experiment").glob("*.yaml")))
 def test_experiments_compose(name: str) -> None:
     assert common.compose("imitate", [f"experiment={name}", "data=x"]).steps > 1
+
+
+def scored(folder: Path, name: str, scores: tuple[float, ...]) -> list[Path]:
+    ends = [(0.1, 0.1, score) for score in scores]
+    return [make_run(folder / f"{name}{i}", end, seed=i, settings={"x": name}) for i, end in enumerate(ends)]
+
+
+def test_differences_are_told_with_their_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = scored(tmp_path, "a", (0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9))
+    b = scored(tmp_path, "b", (0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8))
+    groups = group_runs([read(run) for run in (*a, *b)])
+    first, second = differences(groups, lower=False)
+    assert first.iqm == pytest.approx(0.5) and math.isnan(first.by_interval[0]) and first.better == 0.5
+    assert second.iqm == pytest.approx(0.7) and second.by == pytest.approx(0.2)
+    assert 0.0 < second.by_interval[0] < 0.2 < second.by_interval[1] < 0.3
+    assert second.better == pytest.approx(7 / 8)  # of 64 pairs, the 8 with 0.9 are lost
+    turned = differences(groups, lower=True)[1]
+    assert turned.by == pytest.approx(-0.2) and turned.better == pytest.approx(1 / 8)
+    assert math.isnan(differences(group_runs([read(a[0]), read(b[0])]), lower=False)[1].by_interval[0])
+    out = tmp_path / "out"
+    assert cli.main(["compare", *map(str, (*a, *b)), f"out={out}"]) == 0
+    assert "P(better)" in capsys.readouterr().out and "Differences at the end" in (out / "comparison.html").read_text()
+    ends = [group["end"] for group in json.loads((out / "comparison.json").read_text())["groups"]]
+    assert ends[0]["by_interval"] == [None, None] and ends[1]["better"] == pytest.approx(7 / 8)
+
+
+def test_intervals_hold_what_they_say() -> None:
+    """Of 400 draws of ten scores the interval of the mean misses the truth in some 5 to 11 %: it is a bit narrow."""
+    rng, missed = np.random.default_rng(0), 0
+    for _ in range(400):
+        low, high = comparison._bootstrap((rng.normal(size=10),), lambda values: values.mean(-1))
+        missed += not low <= 0.0 <= high
+    assert 0.04 < missed / 400 < 0.13
