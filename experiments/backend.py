@@ -7,9 +7,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Run, one_of
+from experiments.common import Run, at_least, one_of
 from experiments.typed import build
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp.training.collectors import KINDS, CollectorsConfig
 
 
 def robots_config_of(randomization: DictConfig | None, like: Wired, *, hold: str | None = None) -> RobotBatchConfig:
@@ -20,6 +21,21 @@ def robots_config_of(randomization: DictConfig | None, like: Wired, *, hold: str
     values: Any = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
     wiring = {"hold": hold or like.hold, "accelerometer": like.accelerometer}
     return build(RobotBatchConfig, values | wiring, at="randomization")
+
+
+def collectors_of(config: DictConfig) -> CollectorsConfig | None:
+    """`actors`, `num_actors` and `actors_sync`; None where the process that learns collects, too.
+
+    Raises:
+      InputError: for a kind that does not exist, or numbers out of range.
+    """
+    if config.get("actors") is None:
+        return None
+    at_least(config, num_actors=1, most_behind=1)
+    one_of(config, "actors", *KINDS)
+    return CollectorsConfig(
+        str(config.actors), int(config.num_actors), sync=bool(config.actors_sync), most_behind=int(config.most_behind)
+    )
 
 
 def backend_of(config: DictConfig, run: Run) -> dict[str, str]:

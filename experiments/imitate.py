@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.backend import backend_of, robots_config_of
+from experiments.backend import backend_of, collectors_of, robots_config_of
 from experiments.common import Run, at_least, say, verb
 from experiments.live import caller_of
 from experiments.typed import build
@@ -45,6 +45,7 @@ def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> I
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
+        collectors=collectors_of(config),
         logger=loggers.check(config.get("logger", "tensorboard")),  # runs to resume may be older than a key
         **place,
     )

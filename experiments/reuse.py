@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.backend import backend_of, robots_config_of
+from experiments.backend import backend_of, collectors_of, robots_config_of
 from experiments.common import Run, above_zero, at_least, console, verb
 from experiments.live import caller_of
 from experiments.typed import build
@@ -50,6 +50,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
         checkpoint_every=config.checkpoint_every,
+        collectors=collectors_of(config),
         logger=logger,
         **backend_of(config, run),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -13,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import experiments
 from mocap_data.errors import InputError
-
-ROOT = str(Path(experiments.__file__).resolve().parent.parent)  # for a checkout that is not installed
+from npmp.cluster import ROOT, connect
 
 
 @dataclass(frozen=True)
@@ -138,23 +135,8 @@ class Ray:
         runtime_env: Mapping[str, Any],
     ):
         """Raises InputError where Ray is not installed or no cluster answers."""
-        if importlib.util.find_spec("ray") is None:
-            raise InputError("hydra/launcher=ray needs the package ray: make install EXTRAS=ray, or pip install ray")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        import ray
-
-        self.folder, self._ray = folder.resolve(), ray
-        environment = dict(runtime_env)
-        variables = {"PYTHONPATH": ROOT, "RAY_USAGE_STATS_ENABLED": "0"} | dict(environment.get("env_vars", {}))
-        address = os.environ.get("RAY_ADDRESS") or address
-        where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
-        try:
-            ray.init(
-                **where, runtime_env=environment | {"env_vars": variables}, log_to_driver=False, configure_logging=False
-            )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            said = " ".join(str(error).split())
-            raise InputError(f"no Ray cluster at {address or 'this machine'}: {said}") from error
+        self.folder = folder.resolve()
+        self._ray = ray = connect("hydra/launcher=ray", address=address, runtime_env=runtime_env)
         self._cores, self._jobs = cores, jobs
         if not self.slots:
             self.close()

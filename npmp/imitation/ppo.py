@@ -14,7 +14,7 @@ Its mini-batches are groups of robots over the whole unroll, the same groups in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.checkpoint import not_finite
+from npmp.checkpoint import not_finite, prefixed, under
 from npmp.imitation.networks import OnPolicyConfig, new_networks
 from npmp.imitation.policy import (
     CriticInput,
@@ -40,6 +40,7 @@ from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
+from npmp.training.trainer import Gathered
 
 if TYPE_CHECKING:
     from rsl_rl.algorithms import PPO
@@ -263,12 +264,21 @@ def _learner(
     )
 
 
+# what of rsl_rl's storage an update is made from
+STORED = (
+    "observations", "actions", "rewards", "dones", "values", "actions_log_prob", "distribution_params", "returns",
+    "advantages", "saved_hidden_state_a", "saved_hidden_state_c",
+)  # fmt: skip
+
+
 class PPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
     An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The
     reward is the sum of the environment's objectives.
     """
+
+    of_all_collectors = False
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0):
         """Build everything on the CPU.
@@ -363,7 +373,6 @@ class PPOTrainer(Resumable):
 
         self.carried = rollout(self, env, config.unroll, record, carried=self.carried)
         self.learner.compute_returns(self._tensordict(self._known(self.carried.memory.z)))
-        self.env_steps += config.unroll * env.num_envs
         self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
         means = torch.stack(figures).mean(0).tolist()
         return dict(zip(("error", "failures_per_s", "reward"), means, strict=True))
@@ -374,14 +383,35 @@ class PPOTrainer(Resumable):
         Raises:
           NonFiniteGradient: with the weights as they were before that mini-batch.
         """
+        return self.learn_from(self.gather(progress), progress)
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: what rsl_rl has stored, and the range of the latents."""
+        del progress
+        figures, storage = self.collect(), self.learner.storage
+        storage.clear()  # its cursor: the next unroll takes the same place
+        stored = {name: getattr(storage, name) for name in STORED}
+        stored["observations"] = dict(storage.observations.items())
+        return Gathered((stored, self.range), figures, self.config.unroll * self.env.num_envs)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: updates are made of one collector's robots."""
+        (part,) = parts
+        return part
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`. Raises as `iteration`."""
         self.penalty.mirror_loss_coeff = beta = self.config.beta_at(progress)
-        metrics = self.collect()
-        try:
-            learned = self.learner.update()
-        finally:
-            self.learner.storage.clear()  # where the update did not come to its end, it has not
+        stored, self.range = gathered.data
+        for name, value in stored.items():
+            if name == "observations":
+                self.learner.storage.observations.update_(value)
+            else:
+                setattr(self.learner.storage, name, value)
+        learned = self.learner.update()
         self.iteration_count += 1
-        return metrics | {
+        self.env_steps += gathered.env_steps
+        return gathered.figures | {
             "loss_surrogate": learned["surrogate"],
             "loss_value": learned["value"],
             "entropy": learned["entropy"],
@@ -390,6 +420,15 @@ class PPOTrainer(Resumable):
             "learning_rate": self.learner.learning_rate,
             "action_std": self.policy.log_std.exp().mean().item(),
         }
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`: the critic's, too, as advantages are part of a collection."""
+        return prefixed("policy", self.policy.state_dict()) | prefixed("critic", self.critic.critic.state_dict())
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.policy.load_state_dict(under("policy", weights))
+        self.critic.critic.load_state_dict(under("critic", weights))
 
     # --- checkpoints ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +24,7 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
+from npmp.training.trainer import Gathered
 from npmp.tree import stack_trees
 
 
@@ -53,6 +55,8 @@ class MOVMPOTrainer(Resumable):
     all robots and the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its
     own; their sum is only reported.
     """
+
+    of_all_collectors = False
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0):
         """Build everything on the environment's device.
@@ -107,7 +111,6 @@ class MOVMPOTrainer(Resumable):
             latents.append(moment.decision.memory.z)
 
         self.carried = rollout(_Sampler(self.learner, self.generator), env, steps, record, carried=start)
-        self.env_steps += steps * env.num_envs
         stacked = stack_trees(rows)
         error = stacked.pop("error").nan_to_num(1.0).clamp(max=1.0)
         self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
@@ -119,18 +122,42 @@ class MOVMPOTrainer(Resumable):
 
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
+        return self.learn_from(self.gather(progress), progress)
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: a rollout, and the range of its latents."""
+        del progress
+        collected, figures = self.collect()
+        return Gathered((collected, self.range), figures, collected.num_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: updates are made of one collector's robots."""
+        (part,) = parts
+        return part
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`."""
         self.learner.regularizer_weight = self.config.beta_at(progress)
-        rollout, metrics = self.collect()
+        collected, self.range = gathered.data
         learned = self.learner.learn(
-            rollout, passes=self.config.updates, minibatches=self.config.minibatches, generator=self.generator
+            collected, passes=self.config.updates, minibatches=self.config.minibatches, generator=self.generator
         )
         self.iteration_count += 1
-        metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
+        self.env_steps += gathered.env_steps
+        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics | {
             "beta": self.learner.regularizer_weight,
             "action_std": self.policy.log_std.exp().mean().item(),
         }
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`: the target network's."""
+        return self.learner.target_policy.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.learner.target_policy.load_state_dict(weights)
 
     # --- checkpoints ---
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import Imitation
 from npmp.training.schedules import linear
+from npmp.training.trainer import Gathered, mean_figures
+from npmp.tree import cat_trees
 from npmp.world_model.averaging import follow
 from npmp.world_model.collection import robot_note, robot_sizes
 from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
@@ -90,6 +93,8 @@ class ModelTrainerConfig(ThroughModelConfig):
 
 class ModelTrainer(Resumable):
     """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time, after `warm_up`."""
+
+    of_all_collectors = True  # the replay has a column per robot
 
     def __init__(
         self,
@@ -278,39 +283,72 @@ class ModelTrainer(Resumable):
         return torch.randn(like.shape, generator=self.generator, device=like.device)
 
     def _collect(self, steps: int) -> dict[str, float]:
-        """Run all robots for some control steps, into the replay.
+        """Run all robots for some control steps, into the replay. Returns the collection's figures."""
+        return self._keep(self._gather(steps))
 
-        Returns: means over the steps: `reward`, the task's error by its name, `falls_per_s` (per robot).
+    def _keep(self, gathered: Gathered) -> dict[str, float]:
+        """Put the steps taken into the replay. Returns the collection's figures."""
+        nowhere = torch.zeros(self.env.num_envs, dtype=torch.long, device=self.env.device)  # there is no reference
+        for note in gathered.data:
+            self.replay.add(nowhere, nowhere, **note)
+        self.env_steps += gathered.env_steps
+        return gathered.figures
+
+    def _gather(self, steps: int) -> Gathered:
+        """Run all robots for some control steps.
+
+        Returns: what `Replay.add` takes of each; means over the steps: `reward`, the task's error by its name,
+        `falls_per_s` (per robot).
         """
-        env, rows = self.env, []
-        nowhere = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)  # there is no reference
+        env, taken, rows = self.env, [], []
 
         def record(moment: Moment) -> None:
-            self.replay.add(nowhere, nowhere, **moment.decision.note)
+            taken.append(moment.decision.note)
             step = moment.step
             parts = (step.rewards.nan_to_num().sum(-1), step.error.nan_to_num(), step.terminated.float())
             rows.append(torch.stack([part.mean() for part in parts]))
 
         self.carried = rollout(self, env, steps, record, carried=self.carried)
-        self.env_steps += steps * env.num_envs
         reward, error, falls = torch.stack(rows).mean(0).tolist()
-        return {"reward": reward, env.task.error_name: error, "falls_per_s": falls / env.dt}
+        figures = {"reward": reward, env.task.error_name: error, "falls_per_s": falls / env.dt}
+        return Gathered(taken, figures | env.task.logged(), steps * env.num_envs)
 
     # --- learning ---
 
     def iteration(self, progress: float) -> dict[str, float]:
         """Collect, fit the model, improve the policy; progress in [0, 1] is the share of the run done. Returns metrics
         for the log."""
+        return self.learn_from(self.gather(progress), progress)
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: what `Replay.add` takes of each control step."""
+        del progress
+        return self._gather(self.config.collect_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: the collectors' robots side by side."""
+        return Gathered(cat_trees([part.data for part in parts]), mean_figures(parts), sum(p.env_steps for p in parts))
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`."""
         c = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = linear(c.policy_lr, progress) * min(1.0, (self.iteration_count + 1) / _RAMP)
         self.skipped = 0
-        metrics = self._collect(c.collect_steps) | self.fit(self.replay, progress, self.generator)
+        metrics = self._keep(gathered) | self.fit(self.replay, progress, self.generator)
         self.fit.freeze()
         for _ in range(c.policy_updates):
             learned = self.improve_policy(progress)
         self.iteration_count += 1
-        return metrics | learned | self.env.task.logged() | {"skipped_updates": float(self.skipped + self.fit.skipped)}
+        return metrics | learned | {"skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`: those of the policy or, every other iteration, of its average."""
+        return (self.average if self.iteration_count % 2 else self.online).state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.online.load_state_dict(weights)
 
     def improve_policy(self, progress: float = 1.0) -> dict[str, float]:
         """One gradient step of the policy through decoder and model. Returns metrics."""

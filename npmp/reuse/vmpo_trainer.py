@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
+from npmp.training.trainer import Gathered
 from npmp.tree import stack_trees
 
 
@@ -73,6 +75,8 @@ class VMPOTrainer(Resumable):
     The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An iteration is one
     unroll of all robots and the updates from it. Episodes go on across unrolls.
     """
+
+    of_all_collectors = False
 
     def __init__(
         self,
@@ -158,7 +162,6 @@ class VMPOTrainer(Resumable):
             rows.append(learning_row(moment, self._known(moment.decision.memory.skill.z)))
 
         self.carried = rollout(self, env, steps, record, carried=start)
-        self.env_steps += steps * env.num_envs
         stacked = stack_trees(rows)
         error = stacked.pop("error").nan_to_num(0.0)
         return Rollout(**stacked, initial_state=start.memory.policy), {
@@ -172,13 +175,36 @@ class VMPOTrainer(Resumable):
     def iteration(self, progress: float) -> dict[str, float]:
         """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for
         the log."""
+        return self.learn_from(self.gather(progress), progress)
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: a rollout."""
         del progress
-        rollout, metrics = self.collect()
-        learned = self.learner.learn(rollout, passes=self.config.updates)
+        collected, figures = self.collect()
+        return Gathered(collected, figures | self.env.task.logged(), collected.num_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: updates are made of one collector's robots."""
+        (part,) = parts
+        return part
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`."""
+        del progress
+        learned = self.learner.learn(gathered.data, passes=self.config.updates)
         self.iteration_count += 1
-        metrics |= {name.replace("/", "_"): value for name, value in learned.items()}
+        self.env_steps += gathered.env_steps
+        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
-        return metrics | self.env.task.logged()
+        return metrics
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`: the target network's."""
+        return self.learner.target_policy.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.learner.target_policy.load_state_dict(weights)
 
     # --- checkpoints ---
 

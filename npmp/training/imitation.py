@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
 from npmp.training import run
+from npmp.training.collectors import distributed
 from npmp.training.run import RunSettings, Schedule
+from npmp.training.trainer import Trainer
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
@@ -155,10 +157,15 @@ def train_module(
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder = settings or ImitationSettings(), Path(out)
-    task = Imitation(robot, chosen.task, trained_on or motions)
-    env = TaskEnv(task, chosen.robots_at_once, robots=chosen.robots, seed=seed, **chosen.place)
+    learned_on = trained_on or motions
+
+    def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> tuple[ImitationTrainer, Schedule]:
+        task = Imitation(robot, settings.task, learned_on)
+        env = TaskEnv(task, robots, robots=settings.robots, seed=seed, **settings.place)
+        return make_trainer(settings, env, seed, module)
+
     judges = _judges(robot, motions, chosen, seed)
-    trainer, schedule = make_trainer(chosen, env, seed, module)
+    trainer, schedule = new_trainer(chosen, chosen.robots_at_once, seed)
 
     def judge() -> dict[str, float]:
         skill = trainer.module()
@@ -171,6 +178,10 @@ def train_module(
         return figures, figures
 
     described = _described(motions, chosen, about or {})
+
+    def collector(robots: int, seed: int) -> Trainer:
+        return new_trainer(chosen.of_a_collector, robots, seed)[0]
+
     plan = run.Plan(
         trainer=trainer,
         total=schedule.iterations(chosen.steps),
@@ -185,7 +196,8 @@ def train_module(
         rates=schedule.rates,
         logger=chosen.logger,
     )
-    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
+    with distributed(trainer, collector, chosen.collectors, robots=chosen.robots_at_once, seed=seed) as at_work:
+        return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
 
 
 def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, TrackingTrial]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
+from npmp.training.collectors import distributed
 from npmp.training.run import RunSettings, Schedule
+from npmp.training.trainer import Trainer
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
@@ -126,7 +128,12 @@ def train_policy(
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
-    trainer, schedule = _trainer(chosen, task, skill, learner, motions, new=policy is None, seed=seed)
+    robots, new = chosen.robots_at_once, policy is None
+    trainer, schedule = _trainer(chosen, task, skill, learner, motions, robots, new=new, seed=seed)
+
+    def collector(robots: int, seed: int) -> Trainer:
+        one, own = chosen.of_a_collector, make_task()
+        return _trainer(one, own, *_networks(source, one, own, seed, policy), motions, robots, new=new, seed=seed)[0]
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
@@ -148,7 +155,8 @@ def train_policy(
         logger=chosen.logger,
         belongs_to=learner.contract.module_sha256,
     )
-    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
+    with distributed(trainer, collector, chosen.collectors, robots=robots, seed=seed) as at_work:
+        return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
 
 
 def check_task(task: Task | type[Task]) -> None:
@@ -181,13 +189,14 @@ def _trainer(
     skill: SkillModule,
     policy: HighLevelPolicy,
     motions: MotionSet | None,
+    n: int,
     *,
     new: bool,
     seed: int,
 ) -> tuple[ModelTrainer | VMPOTrainer, Schedule]:
-    """The algorithm with its robots, before its first iteration."""
+    """The algorithm with n robots, before its first iteration."""
     finite = ("reward", task.error_name, "kl")
-    algo, n = settings.algo, settings.robots_at_once
+    algo = settings.algo
     if isinstance(algo, VMPOTrainerConfig):
         env = settings.env(task, n, skill, seed)
         schedule = Schedule(0, n * algo.unroll, finite, "algo.learner.learning_rate=")

@@ -7,10 +7,10 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import Signals
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import mujoco
 from torch import Tensor
@@ -21,6 +21,7 @@ from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
+from npmp.training.collectors import CollectorsConfig, Distributed
 from npmp.training.guard import Guard
 from npmp.training.log import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
@@ -50,6 +51,7 @@ class RunSettings:
     sim: str = "batch"  # as environments take it
     device: str = "cpu"  # of everything but the physics of sim="batch"
     num_threads: int = 0  # of the physics; 0: all cores
+    collectors: CollectorsConfig | None = None  # who collects; None: the process that learns
 
     def __post_init__(self) -> None:
         if not isinstance(self.algo, tuple(self.algorithms.values())):
@@ -68,6 +70,11 @@ class RunSettings:
     def robots_at_once(self) -> int:
         """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
+
+    @property
+    def of_a_collector(self) -> Self:
+        """The same, for a process that only collects: on one core."""
+        return replace(self, device="cpu", num_threads=1)
 
     @property
     def place(self) -> dict[str, Any]:
@@ -171,6 +178,7 @@ def train(
     log.close()
     summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
     summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+    summary |= trainer.timings() if isinstance(trainer, Distributed) else {}
     with atomic_path(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     return summary

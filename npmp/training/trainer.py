@@ -1,8 +1,9 @@
-"""What the loop around an algorithm asks of it."""
+"""What the loop around an algorithm asks of it, and what collectors in other processes do."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -33,3 +34,37 @@ class Trainer(Protocol):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where `state_dict` was taken."""
+
+
+class Gathered(NamedTuple):
+    """What an iteration learns from."""
+
+    data: Any  # the trainer's own
+    figures: dict[str, float]  # of the collection, for the log
+    env_steps: int
+
+
+class Distributable(Trainer, Protocol):
+    """A trainer whose iteration is `learn_from(gather())`, so that others may gather for it."""
+
+    of_all_collectors: bool  # whether an update takes a part of every collector, each with its share of the robots
+
+    def gather(self, progress: float) -> Gathered:
+        """One iteration's collection; it changes nothing that is learned."""
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """Several collectors' as one."""
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """The rest of the iteration. Returns metrics for the log, with the collection's figures."""
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """The weights that the next collection acts on."""
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """Collect by another trainer's weights, those of its `acting_weights`."""
+
+
+def mean_figures(parts: Sequence[Gathered]) -> dict[str, float]:
+    """Means over parts of equal size."""
+    return {name: sum(part.figures[name] for part in parts) / len(parts) for name in parts[0].figures}

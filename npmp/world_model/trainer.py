@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +24,8 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import linear
+from npmp.training.trainer import Gathered, mean_figures
+from npmp.tree import cat_trees
 from npmp.world_model.averaging import follow
 from npmp.world_model.collection import Explorer, TrackedMeans, robot_sizes
 from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
@@ -77,6 +80,8 @@ class WorldModelConfig(ThroughModelConfig):
 
 class WorldModelTrainer(Resumable):
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
+
+    of_all_collectors = True  # the replay has a column per robot
 
     def __init__(
         self,
@@ -187,13 +192,10 @@ class WorldModelTrainer(Resumable):
         """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the
         log."""
         c = self.config
-        for optimizer in self.policy_optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = linear(c.policy_lr, progress)
-        beta = linear(c.beta, progress / c.beta_ramp)
-        noise, horizon = linear(c.action_noise, progress), round(linear(c.horizon, progress))
-        self.skipped = 0
-        if c.overlap:
+        if not c.overlap:
+            return self.learn_from(self.gather(progress), progress)
+        with self._updates(progress) as (horizon, beta):
+            noise = linear(c.action_noise, progress)
             self.fit.freeze()
             actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it meanwhile
             with ThreadPoolExecutor(1) as beside:
@@ -203,13 +205,44 @@ class WorldModelTrainer(Resumable):
                 improved = self._improve(horizon, beta)
             taken, figures, fitted = apart.result()
             metrics = self._keep(taken, figures) | fitted | improved
-        else:
-            metrics = self.collect(c.collect_steps, noise) | self.fit(self.replay, progress, self.generator)
+        return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: what `Replay.add` takes of each control step."""
+        taken, figures = self._act(self._actor(), self.config.collect_steps, linear(self.config.action_noise, progress))
+        return Gathered(taken, figures, len(taken) * self.env.num_envs)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: the collectors' robots side by side."""
+        return Gathered(cat_trees([part.data for part in parts]), mean_figures(parts), sum(p.env_steps for p in parts))
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`."""
+        with self._updates(progress) as (horizon, beta):
+            metrics = self._keep(gathered.data, gathered.figures) | self.fit(self.replay, progress, self.generator)
             self.fit.freeze()
             metrics |= self._improve(horizon, beta)
+        return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    @contextmanager
+    def _updates(self, progress: float) -> Iterator[tuple[int, float]]:
+        """An iteration's updates, by the schedules at its progress: of those inside, horizon and beta."""
+        c = self.config
+        for optimizer in self.policy_optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = linear(c.policy_lr, progress)
+        self.skipped = 0
+        yield round(linear(c.horizon, progress)), linear(c.beta, progress / c.beta_ramp)
         self._first_here = False
         self.iteration_count += 1
-        return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`: those of the policy or, every other iteration, of its average."""
+        return self._actor().state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.skill.load_state_dict(weights)
 
     def _act_and_fit(
         self, actor: SkillModule, noise: float, progress: float

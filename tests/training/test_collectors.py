@@ -1,0 +1,214 @@
+"""One learner, many collectors: whose batch comes when, how old it is, and what becomes of the dead."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from experiments import cli
+from mocap_data.errors import InputError
+from npmp.training import collectors
+from npmp.training.collectors import Batch, Collector, CollectorsConfig, Distributed, Inline, distributed
+from npmp.training.tables import read_table
+from npmp.training.trainer import Gathered, mean_figures
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+
+
+class Counter:
+    """A trainer whose weight is the number of its updates, and whose collections say what they acted on."""
+
+    def __init__(self, seed: int = 0, *, of_all: bool = False):
+        self.of_all_collectors, self.seed = of_all, seed
+        self.env: Any = SimpleNamespace(device="cpu")
+        self.iteration_count, self.env_steps = 0, 0
+        self.weight = torch.zeros(1)
+        self.learned: list[Any] = []
+
+    def gather(self, progress: float) -> Gathered:
+        return Gathered({"by": torch.tensor([float(self.seed)]), "on": self.weight.clone()}, {"reward": progress}, 8)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        data = {name: torch.cat([part.data[name] for part in parts]) for name in ("by", "on")}
+        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        self.learned.append({name: value.tolist() for name, value in gathered.data.items()})
+        self.iteration_count += 1
+        self.env_steps += gathered.env_steps
+        self.weight = self.weight + 1.0
+        return dict(gathered.figures)
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        return {"weight": self.weight}
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        self.weight = weights["weight"]
+
+    def iteration(self, progress: float) -> dict[str, float]:
+        return self.learn_from(self.gather(progress), progress)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.weight = state["weight"]
+
+
+class Paced(Inline):
+    """Collectors that come in the order that a script says; the collection is made when it was asked for."""
+
+    order: ClassVar[list[int]] = []
+
+    def __init__(self, make: Any, seeds: Sequence[int]):
+        super().__init__(make, seeds)
+        self.ready: dict[int, Batch] = {}
+
+    def ask(self, i: int, version: int, weights: Any, progress: float) -> None:
+        assert i not in self.ready  # at most one under way
+        self.ready[i] = self._all[i].gather(version, weights, progress)
+
+    def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
+        i = self.order.pop(0) if len(wanted) > 1 else wanted[0]
+        return i, self.ready.pop(i)
+
+
+@pytest.fixture
+def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
+    def make(order: list[int], *, of_all: bool = False, **settings: Any) -> Distributed:
+        monkeypatch.setattr(Paced, "order", order)
+        monkeypatch.setattr(collectors, "OnRay", Paced)
+        config = CollectorsConfig("ray", 2, **settings)
+        return Distributed(Counter(of_all=of_all), lambda seed: Counter(seed, of_all=of_all), config, seed=5)
+
+    return make
+
+
+def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
+    trainer = Distributed(Counter(), Counter, CollectorsConfig("inline", 3), seed=5)  # type: ignore[arg-type]
+    figures = [trainer.iteration(i / 10) for i in range(4)]
+    assert [entry["by"] for entry in trainer.learned] == [[1014.0], [2023.0], [3032.0], [1014.0]]
+    assert [entry["on"] for entry in trainer.learned] == [[0.0], [1.0], [2.0], [3.0]]
+    assert trainer.env_steps == 32 and all(entry["staleness"] == 0.0 for entry in figures)
+    assert [entry["reward"] for entry in figures] == [0.0, 0.1, 0.2, 0.3] and "waited_share" in trainer.timings()
+
+
+def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) -> None:
+    """In turns, two collectors are two updates behind; from the start, where both acted on the first weights, one."""
+    trainer = paced([0, 1, 0, 1, 0, 1])
+    staleness = [trainer.iteration(0.0)["staleness"] for _ in range(6)]
+    assert staleness == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+    assert [entry["on"] for entry in trainer.learned] == [[0.0], [0.0], [0.0], [1.0], [2.0], [3.0]]
+
+
+def test_what_is_too_old_is_thrown_away(paced: Callable[..., Distributed]) -> None:
+    trainer = paced([0, 0, 0, 0, 1, 0], most_behind=3)
+    figures = [trainer.iteration(0.0) for _ in range(5)]
+    assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0, 1.0, 1.0]
+    assert [entry["thrown_away"] for entry in figures] == [0.0, 0.0, 0.0, 0.0, 1.0]  # 1's, four updates old
+    assert {entry["by"][0] for entry in trainer.learned} == {1014.0}
+
+
+def test_a_batch_of_all_has_each_in_its_place(paced: Callable[..., Distributed]) -> None:
+    trainer = paced([], of_all=True)
+    figures = [trainer.iteration(0.0) for _ in range(3)]
+    assert all(entry["by"] == [1014.0, 2023.0] for entry in trainer.learned)
+    assert [entry["on"] for entry in trainer.learned] == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+    assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0] and trainer.env_steps == 48
+    inline = Distributed(Counter(of_all=True), lambda s: Counter(s, of_all=True), CollectorsConfig("inline"), seed=5)  # type: ignore[arg-type]
+    assert [inline.iteration(0.0)["staleness"] for _ in range(3)] == [0.0, 0.0, 0.0]
+
+
+def test_settings() -> None:
+    with pytest.raises(InputError, match="no actors 'mpi'; there are: ray, inline"):
+        CollectorsConfig("mpi")
+    with pytest.raises(ValueError, match="number"):
+        CollectorsConfig("inline", 0)
+    whole: Any = Counter(of_all=True)
+    with (
+        pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),
+        distributed(whole, lambda n, seed: whole, CollectorsConfig("inline"), robots=7, seed=0),
+    ):
+        pass
+    alone: Any = SimpleNamespace()
+    with (
+        pytest.raises(InputError, match="collects in its own process only"),
+        distributed(alone, lambda n, seed: alone, CollectorsConfig("inline"), robots=8, seed=0),
+    ):
+        pass
+    with distributed(whole, lambda n, seed: whole, None, robots=7, seed=0) as same:
+        assert same is whole
+
+
+# --- Ray
+
+
+class Mortal(Collector):
+    """One that tells the number of its process as its reward."""
+
+    def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
+        gathered = self.trainer.gather(progress)
+        return Batch(version, gathered._replace(figures={"reward": float(os.getpid())}), 0.0)
+
+
+class Doomed:
+    """A trainer that ends its process."""
+
+    def __init__(self, seed: int):
+        os._exit(1)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(collectors, "Collector", Mortal)
+    trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 2), seed=5)  # type: ignore[arg-type]
+    try:
+        for death in range(3):
+            process = int(trainer.iteration(0.0)["reward"])
+            os.kill(process, signal.SIGKILL)
+            figures: dict[str, float] = {}
+            while figures.get("actor_deaths", 0.0) <= death:
+                figures = trainer.iteration(0.0)
+        assert figures["actor_deaths"] >= 3 and figures["staleness"] <= 4
+    finally:
+        trainer.close()
+    monkeypatch.setattr(collectors, "MOST_BARREN", 2)
+    barren = Distributed(Counter(), Doomed, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="3 collectors died before they had collected anything"):
+        barren.iteration(0.0)
+    barren.close()
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["world_model", "mo_vmpo"])
+def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cli.main(["retarget", f"out={tmp_path / 'm.h5'}"]) == 0
+    given = ["imitate", f"algo={algo}", f"data={tmp_path / 'm.h5'}", "debug=tiny", "threads=1", "steps=1200"]
+    kinds = {"inline": ["actors=inline"], "step": ["actors=ray", "actors_sync=true"], "free": ["actors=ray"]}
+    for kind, actors in kinds.items():
+        assert cli.main([*given, *actors, f"out={tmp_path / kind}"]) == 0
+    for name in ("metrics.csv", "module/module.safetensors"):
+        assert (tmp_path / "inline" / name).read_bytes() == (tmp_path / "step" / name).read_bytes()
+    rows = read_table(tmp_path / "free" / "metrics.csv")
+    assert max(float(row["staleness"]) for row in rows) <= 4 and float(rows[-1]["env_steps"]) >= 1200
+    summary = json.loads((tmp_path / "free" / "summary.json").read_text())
+    assert 0.0 <= summary["waited_share"] <= 1.0
+    assert cli.main(["imitate", f"resume={tmp_path / 'free'}", "steps=2000"]) == 0
+    rows = read_table(tmp_path / "free" / "metrics.csv")
+    assert [int(row["iteration"]) for row in rows] == list(range(1, len(rows) + 1))
