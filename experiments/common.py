@@ -479,6 +479,8 @@ def _composed_job(name: str, config: DictConfig) -> Job:
     wrong: InputError | None = None
     try:
         overrides = _overrides(given)
+        with open_dict(config):
+            config.pop("variants", None)  # of conf/sweep: what `experiments.sweeping.launch` makes jobs of
         expand_paths(config)
         config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)

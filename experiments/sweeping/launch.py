@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def launch(main: Main, given: Sequence[str]) -> int:
     choice = chosen(given)
     if choice.sweeper is not None:
         return go_on(_search(main, choice), new=True)
-    jobs = main.jobs(choice.rest)
+    jobs = with_variants(main, choice.rest)
     if not jobs or choice.launcher is None or jobs[0].config.get("out") is None:
         return main.in_turn(jobs)
     outs = {str(job.config.out) for job in jobs}
@@ -87,6 +87,26 @@ def launch(main: Main, given: Sequence[str]) -> int:
     sweep.configs = [settled(main, job, sweep.launcher["cores"]) for job in jobs]
     sweep.jobs = [SweptJob(job.name, list(job.overrides)) for job in jobs]
     return go_on(sweep, new=True)
+
+
+def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
+    """What a command line asks for, once for each of the `variants` of its sweep=NAME: settings that are tried one by
+    one, where the keys of hydra.sweeper.params make all combinations."""
+    name = next((argument.partition("=")[2] for argument in given if argument.startswith("sweep=")), "")
+    place = CONF / "sweep" / f"{name}.yaml"
+    variants = load_config(place).get("variants") if name and place.is_file() else None
+    if variants is None:
+        return main.jobs(given)
+    jobs: list[Job] = []
+    for variant in variants:
+        own = str(variant).split()
+        found = main.jobs([*given, *own])
+        if found is None:
+            return None
+        for job in found:
+            parts = [*own, *([job.name] if job.overrides else [])]
+            jobs.append(replace(job, name=",".join(parts), number=len(jobs), overrides=(*own, *job.overrides)))
+    return jobs
 
 
 def _empty(main: Main, job: Job, choice: Choice) -> Sweep:
