@@ -31,10 +31,10 @@ def collectors_of(config: DictConfig) -> CollectorsConfig | None:
     """
     if config.get("actors") is None:
         return None
-    at_least(config, num_actors=1, most_behind=1)
+    at_least(config, num_actors=1)
     one_of(config, "actors", *KINDS)
     return CollectorsConfig(
-        str(config.actors), int(config.num_actors), sync=bool(config.actors_sync), most_behind=int(config.most_behind)
+        str(config.actors), int(config.num_actors), sync=bool(config.actors_sync), most_behind=config.most_behind
     )
 
 

@@ -13,7 +13,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 
 # A module bench_NAME each, whose `measure` gives the figures.
-BENCHES = ("env", "imitate", "retarget")
+BENCHES = ("env", "imitate", "retarget", "actors")
 
 
 def run(config: DictConfig, run: Run) -> int:

@@ -278,7 +278,7 @@ class PPOTrainer(Resumable):
     reward is the sum of the environment's objectives.
     """
 
-    of_all_collectors = False
+    of_all_collectors = joins = False  # rsl_rl's storage is of one size
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: PPOConfig, *, seed: int = 0):
         """Build everything on the CPU.
@@ -395,7 +395,7 @@ class PPOTrainer(Resumable):
         return Gathered((stored, self.range), figures, self.config.unroll * self.env.num_envs)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: updates are made of one collector's robots."""
+        """As `Distributable.merge`: the part of one collector."""
         (part,) = parts
         return part
 

@@ -24,7 +24,7 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
-from npmp.training.trainer import Gathered
+from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import stack_trees
 
 
@@ -56,7 +56,7 @@ class MOVMPOTrainer(Resumable):
     own; their sum is only reported.
     """
 
-    of_all_collectors = False
+    of_all_collectors, joins = False, True
 
     def __init__(self, env: ImitationEnv, net: NetConfig, config: MOVMPOConfig, *, seed: int = 0):
         """Build everything on the environment's device.
@@ -131,9 +131,10 @@ class MOVMPOTrainer(Resumable):
         return Gathered((collected, self.range), figures, collected.num_steps)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: updates are made of one collector's robots."""
-        (part,) = parts
-        return part
+        """As `Distributable.merge`: an update of several collectors' robots."""
+        rollouts, ranges = zip(*(part.data for part in parts), strict=True)
+        data = Rollout.joined(rollouts), torch.stack(ranges).amax(0)
+        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
 
     def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
         """As `Distributable.learn_from`."""

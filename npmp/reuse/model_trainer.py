@@ -94,7 +94,7 @@ class ModelTrainerConfig(ThroughModelConfig):
 class ModelTrainer(Resumable):
     """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time, after `warm_up`."""
 
-    of_all_collectors = True  # the replay has a column per robot
+    of_all_collectors = joins = True  # the replay has a column per robot
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from npmp.rl import Rollout, VMPOConfig, VMPOLearner
 from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
-from npmp.training.trainer import Gathered
+from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import stack_trees
 
 
@@ -76,7 +76,7 @@ class VMPOTrainer(Resumable):
     unroll of all robots and the updates from it. Episodes go on across unrolls.
     """
 
-    of_all_collectors = False
+    of_all_collectors, joins = False, True
 
     def __init__(
         self,
@@ -184,9 +184,9 @@ class VMPOTrainer(Resumable):
         return Gathered(collected, figures | self.env.task.logged(), collected.num_steps)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: updates are made of one collector's robots."""
-        (part,) = parts
-        return part
+        """As `Distributable.merge`: an update of several collectors' robots."""
+        joined = Rollout.joined([part.data for part in parts])
+        return Gathered(joined, mean_figures(parts), sum(part.env_steps for part in parts))
 
     def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
         """As `Distributable.learn_from`."""

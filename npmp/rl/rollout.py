@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -84,6 +85,16 @@ class Rollout:
             **{name: map_tree(lambda leaf: leaf[:, chosen], tree) for name, tree in fields.items()},
             initial_state=map_tree(lambda leaf: leaf[chosen], start),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rollout]) -> Rollout:
+        """Rollouts of as many steps as one, the environments side by side."""
+
+        def together(name: str, dim: int) -> Tree:
+            return map_tree(lambda *tensors: torch.cat(tensors, dim), *(getattr(part, name) for part in parts))
+
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "initial_state"]
+        return cls(**{name: together(name, 1) for name in names}, initial_state=together("initial_state", 0))
 
     def to(self, device: torch.device | str) -> Rollout:
         """The same rollout on another device."""

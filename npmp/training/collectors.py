@@ -1,7 +1,8 @@
 """One learner, many collectors: processes with robots of their own, which act on weights that are a little old.
 
 Asynchronous, as IMPALA: every collector has at most one batch under way, so the queue is bounded by their number, and
-with it the age of what is learned from; it is measured, and what is too old is thrown away. A collector that dies is
+with it the age of what is learned from; it is measured, and what is too old is thrown away. Of many collectors an
+update takes several batches. A collector that dies is
 replaced. `inline` makes the same collections in the learner's process, one after the other: with `sync` Ray's
 collectors give the same bits.
 """
@@ -36,10 +37,10 @@ class CollectorsConfig:
     kind: str = "ray"
     number: int = 2
     sync: bool = False  # every batch by the newest weights, in turn: nothing is collected while the learner learns
-    most_behind: int = 4  # updates; older batches are thrown away
+    most_behind: int | None = None  # updates; older batches are thrown away. None: twice what goes round in step
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "number", "most_behind")
+        ranges.at_least_one(self, "number", *(() if self.most_behind is None else ("most_behind",)))
         if self.kind not in KINDS:
             raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
 
@@ -194,6 +195,9 @@ class Distributed:
         seeds = [seed + 1009 * (i + 1) for i in range(config.number)]
         self._collectors: Inline | OnRay = (Inline if config.kind == "inline" else OnRay)(make, seeds)
         self._sync = config.sync or config.kind == "inline"
+        # of many collectors an update takes several batches, so that what it learns from is hardly older than of two
+        self._at_once = max(1, config.number // 2) if trainer.joins and not self._sync else 1
+        self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
         self._busy: list[int] = []  # collectors with a batch under way
         self._next = 0  # whose turn it is, where they are asked in turn
         self._weights: tuple[int, Any] | None = None  # as they were last put, and when
@@ -236,12 +240,15 @@ class Distributed:
         for i in range(number):
             if i not in self._busy:
                 self._ask(i, progress)
-        while True:
+        batches: list[Batch] = []
+        while len(batches) < self._at_once:
             i, batch = self._await(self._busy)
-            if self.trainer.iteration_count - batch.version <= self.config.most_behind:
-                return [batch]
-            self.thrown_away += 1
-            self._ask(i, progress)
+            if self.trainer.iteration_count - batch.version <= self._most_behind:
+                batches.append(batch)
+            else:
+                self.thrown_away += 1
+                self._ask(i, progress)
+        return batches
 
     def iteration(self, progress: float) -> dict[str, float]:
         """As `Trainer.iteration`."""

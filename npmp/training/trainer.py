@@ -48,6 +48,7 @@ class Distributable(Trainer, Protocol):
     """A trainer whose iteration is `learn_from(gather())`, so that others may gather for it."""
 
     of_all_collectors: bool  # whether an update takes a part of every collector, each with its share of the robots
+    joins: bool  # whether `merge` takes more than one part
 
     def gather(self, progress: float) -> Gathered:
         """One iteration's collection; it changes nothing that is learned."""

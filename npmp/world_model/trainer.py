@@ -81,7 +81,7 @@ class WorldModelConfig(ThroughModelConfig):
 class WorldModelTrainer(Resumable):
     """Owns networks, optimizers, replay and the collection's state; one `iteration` at a time."""
 
-    of_all_collectors = True  # the replay has a column per robot
+    of_all_collectors = joins = True  # the replay has a column per robot
 
     def __init__(
         self,

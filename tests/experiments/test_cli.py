@@ -459,7 +459,7 @@ def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_bench_names_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "everything"]) == 2
-    assert "no benchmark 'everything'; there are: env, imitate, retarget" in error_line(capsys)
+    assert "no benchmark 'everything'; there are: env, imitate, retarget, actors" in error_line(capsys)
 
 
 def test_retarget_options_are_the_keys_of_its_configuration() -> None:

@@ -29,7 +29,7 @@ class Counter:
     """A trainer whose weight is the number of its updates, and whose collections say what they acted on."""
 
     def __init__(self, seed: int = 0, *, of_all: bool = False):
-        self.of_all_collectors, self.seed = of_all, seed
+        self.of_all_collectors, self.joins, self.seed = of_all, True, seed
         self.env: Any = SimpleNamespace(device="cpu")
         self.iteration_count, self.env_steps = 0, 0
         self.weight = torch.zeros(1)
@@ -109,6 +109,15 @@ def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) 
     staleness = [trainer.iteration(0.0)["staleness"] for _ in range(6)]
     assert staleness == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [0.0], [0.0], [1.0], [2.0], [3.0]]
+
+
+def test_of_many_an_update_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Paced, "order", [0, 1, 2, 3, 4, 5] * 4)
+    monkeypatch.setattr(collectors, "OnRay", Paced)
+    trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 6), seed=5)  # type: ignore[arg-type]
+    figures = [trainer.iteration(0.0) for _ in range(6)]
+    assert [len(entry["by"]) for entry in trainer.learned] == [3] * 6 and trainer.env_steps == 6 * 3 * 8
+    assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
 def test_what_is_too_old_is_thrown_away(paced: Callable[..., Distributed]) -> None:

@@ -1,0 +1,180 @@
+"""What `npmp bench actors` measures: samples per second of one collector and more with a learner that only counts, what
+they send, what a learner takes for it; and by simulation, what more of them would give."""
+
+from __future__ import annotations
+
+import heapq
+import pickle  # of sizes alone: nothing is written or read
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from experiments.bench_tools import synthetic_motions
+from experiments.common import Run, compose, cpus, say
+from experiments.imitate import settings_of
+from mocap_data import MotionSet
+from npmp import robots
+from npmp.envs import TaskEnv, load_motions
+from npmp.robots import Robot
+from npmp.tasks.imitation import Imitation
+from npmp.training.collectors import CollectorsConfig, Distributed
+from npmp.training.imitation import ImitationSettings, make_trainer
+from npmp.training.trainer import Distributable, Gathered
+
+MODELLED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+
+
+def measure(config: DictConfig, run: Run) -> dict[str, Any]:
+    """The figures. Counts of collectors take turns, so that a busy machine slows all alike; medians over the rounds."""
+    robot = robots.load(config.robot.name)
+    whole = compose("imitate", [f"robot={robot.name}", "data=none"])
+    whole.algo, whole.net, whole.randomization = config.algo, config.net, config.randomization
+    settings = settings_of(whole, threads=1, place={"sim": "batch", "device": "cpu"})
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
+        motions = load_motions(data, robot)
+    counts = [int(count) for count in config.actors]
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    staleness: dict[int, float] = {}
+    for _ in range(int(config.rounds)):
+        for count in counts:
+            rate, staleness[count] = _rate(robot, motions, settings, count, float(config.seconds), run.seed)
+            rates[count].append(rate)
+            say(f"{count} collectors: {rate:,.0f} steps/s, staleness {staleness[count]:.2f}")
+    median = {count: statistics.median(found) for count, found in rates.items()}
+    costs = _costs(robot, motions, settings, run.seed)
+    each = replace(costs, collect_s=costs.steps / median[counts[0]] * counts[0])
+    return {
+        "algo": settings.algorithm,
+        "cpus": cpus(),
+        "samples_per_s": {str(count): round(rate, 1) for count, rate in median.items()},
+        "ratio": {str(count): round(rate / median[counts[0]], 3) for count, rate in median.items()},
+        "staleness": {str(count): round(value, 2) for count, value in staleness.items()},
+        "bytes_per_step": round(costs.batch_bytes / costs.steps, 1),
+        "weights_bytes": costs.weights_bytes,
+        "learner_steps_per_s": round(costs.steps / costs.learn_s, 1),
+        "modelled": [modelled(each, count) for count in MODELLED],
+        "modelled_with_a_learner_100_times_as_fast": [
+            modelled(replace(each, learn_s=each.learn_s / 100), count) for count in MODELLED
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one batch of one collector."""
+
+    steps: int
+    collect_s: float
+    learn_s: float
+    batch_bytes: int
+    weights_bytes: int
+
+
+class Counting:
+    """A trainer that learns nothing and takes no time for it."""
+
+    def __init__(self, trainer: Distributable):
+        self._trainer = trainer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+    @property
+    def iteration_count(self) -> int:
+        """As `Trainer.iteration_count`."""
+        return self._trainer.iteration_count
+
+    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+        """As `Distributable.learn_from`."""
+        self._trainer.iteration_count += 1
+        self._trainer.env_steps += gathered.env_steps
+        return {}
+
+
+def _trainer(robot: Robot, motions: MotionSet, settings: ImitationSettings, n: int, seed: int) -> Distributable:
+    task = Imitation(robot, settings.task, motions)
+    env = TaskEnv(task, n, robots=settings.robots, seed=seed, **settings.place)
+    return make_trainer(settings, env, seed)[0]
+
+
+def _rate(
+    robot: Robot, motions: MotionSet, settings: ImitationSettings, count: int, seconds: float, seed: int
+) -> tuple[float, float]:
+    """Environment steps per second, and the mean staleness of batches."""
+    n = settings.robots_at_once
+    learner: Any = Counting(_trainer(robot, motions, settings, n, seed))
+    each = n // count if learner.of_all_collectors else n
+
+    def make(own: int) -> Distributable:
+        return _trainer(robot, motions, settings, each, own)
+
+    trainer = Distributed(learner, make, CollectorsConfig("ray", count), seed=seed)
+    try:
+        for _ in range(2 * count):  # until all of them are at work
+            trainer.iteration(0.0)
+        begun, before, seen = time.perf_counter(), learner.env_steps, []
+        while time.perf_counter() - begun < seconds:
+            seen.append(trainer.iteration(0.0)["staleness"])
+        return (learner.env_steps - before) / (time.perf_counter() - begun), statistics.mean(seen)
+    finally:
+        trainer.close()
+
+
+def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> Costs:
+    trainer = _trainer(robot, motions, settings, settings.robots_at_once, seed)
+    if hasattr(trainer, "warm_up"):
+        trainer.warm_up()
+    spent = []
+    for _ in range(4):
+        gathered = trainer.gather(0.0)
+        size = len(pickle.dumps(gathered, protocol=5))
+        begun = time.perf_counter()
+        trainer.learn_from(gathered, 0.0)
+        spent.append(time.perf_counter() - begun)
+    weights = sum(value.numel() * value.element_size() for value in trainer.acting_weights().values())
+    return Costs(gathered.env_steps, 0.0, statistics.median(spent[1:]), size, weights)
+
+
+def modelled(costs: Costs, count: int, *, updates: int = 1000, jitter: float = 0.1) -> dict[str, float]:
+    """A queue: collectors take `collect_s` for a batch, with a spread, and begin the next when the learner takes it.
+
+    The learner takes half as many batches at once as there are collectors, `learn_s` for each. Networks and object
+    stores cost nothing.
+
+    Returns: steps per second, the share of its time that the learner is at work, mean staleness, and what is sent per
+    second to the learner and from it.
+    """
+    rng, at_once = np.random.default_rng(0), max(1, count // 2)
+
+    def span() -> float:
+        return costs.collect_s * float(np.clip(1.0 + jitter * rng.standard_normal(), 0.1, 2.0))
+
+    queue = [(span(), i, 0) for i in range(count)]  # when a batch is there, whose it is, on what weights
+    heapq.heapify(queue)
+    now, first, behind, settled = 0.0, 0.0, list[int](), 10
+    for done in range(settled + updates):
+        if done == settled:
+            first, behind = now, []
+        taken = [heapq.heappop(queue) for _ in range(at_once)]
+        now = max(now, taken[-1][0])
+        for _, i, version in taken:
+            behind.append(done - version)
+            heapq.heappush(queue, (now + span(), i, done))
+        now += costs.learn_s * at_once
+    batches = updates * at_once
+    rate = batches / (now - first)
+    return {
+        "actors": count,
+        "steps_per_s": round(rate * costs.steps),
+        "learner_busy": round(min(1.0, rate * costs.learn_s), 3),
+        "staleness": round(statistics.mean(behind), 2),
+        "received_mb_per_s": round(rate * costs.batch_bytes / 1e6, 1),
+        "sent_mb_per_s": round(rate * costs.weights_bytes / 1e6, 1),
+    }

@@ -1,0 +1,28 @@
+"""Rollouts as data: parts of them, and parts put together."""
+
+from __future__ import annotations
+
+import torch
+
+from npmp.rl import Rollout
+from npmp.tree import map_tree
+
+
+def test_joining_is_the_inverse_of_taking_sequences() -> None:
+    torch.manual_seed(0)
+    t, b = 3, 5
+    flags = {name: torch.rand(t, b) < 0.3 for name in ("resets", "terminated", "truncated")}
+    whole = Rollout(
+        observations={"seen": torch.randn(t, b, 2)},
+        actions=torch.randn(t, b, 4),
+        behaviour_log_prob=torch.randn(t, b),
+        initial_state=(torch.randn(b, 6), torch.randn(b, 7)),
+        rewards=torch.randn(t, b, 2),
+        next_observations=torch.randn(t, b, 8),
+        **flags,
+    )
+    parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
+    joined = Rollout.joined(parts)
+    same: list[bool] = []
+    map_tree(lambda one, other: same.append(torch.equal(one, other)) or one, vars(whole), vars(joined))
+    assert len(same) == 10 and all(same) and joined.valid is None and joined.critic_observations is None
