@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.common import Run, at_least, one_of
 from experiments.typed import build
+from mocap_data.errors import InputError
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.training.collectors import KINDS, CollectorsConfig
 
@@ -32,6 +33,10 @@ def collectors_of(config: DictConfig) -> CollectorsConfig | None:
     if config.get("actors") is None:
         return None
     at_least(config, num_actors=1)
+    if config.most_behind is not None:
+        at_least(config, most_behind=1)
+    if config.get("sim", "batch") != "batch":
+        raise InputError(f"sim={config.sim}: actors= collect on the CPU; use sim=batch")
     one_of(config, "actors", *KINDS)
     return CollectorsConfig(
         str(config.actors), int(config.num_actors), sync=bool(config.actors_sync), most_behind=config.most_behind

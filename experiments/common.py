@@ -71,6 +71,7 @@ QUIET = (
 LARGEST = 2**53  # of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
+FOLDERS = ("folder", "optional_folder")  # kinds of out= that name a folder
 
 
 def _nothing() -> None:
@@ -170,8 +171,7 @@ verb = Main
 def main_of(name: str) -> Main:
     """The main of a verb by its name."""
     module = importlib.import_module(f"experiments.{name}")
-    found = next(value for value in vars(module).values() if isinstance(value, Main))
-    return found
+    return next(value for value in vars(module).values() if isinstance(value, Main))
 
 
 def cpus() -> int:
@@ -264,7 +264,7 @@ def hydra_arguments(
             if verb_name == "bench" and key == "sweep":  # as it was called until there were sweeps with names
                 key = "sweep_settings"
             if key == "experiment" and value.endswith((".yaml", ".yml")):
-                arguments.extend(experiment_file(Path(value)))
+                arguments[:0] = experiment_file(Path(value))  # what is given besides holds, wherever it stands
                 continue
             if key == "robot" and (own := own_robot(value)) is not None:
                 key, value = "robot.name", quoted(own, multirun=multirun)
@@ -295,7 +295,10 @@ def experiment_file(path: Path) -> list[str]:
     content = load_config(path)
     groups = [] if "defaults" not in content else list(content.defaults)
     chosen = [f"{str(key).removeprefix('override /')}={value}" for entry in groups for key, value in entry.items()]
-    return chosen + [f"{key}={value}" for key, value in leaves(content).items() if key != "defaults"]
+    found = {key: leaf for key, leaf in flat(OmegaConf.to_container(content)).items() if key != "defaults"}
+    plain = leaves(content)
+    texts = {key: quoted(leaf) if isinstance(leaf, str) else plain[key] for key, leaf in found.items()}
+    return chosen + [f"{key}={text}" for key, text in texts.items()]
 
 
 def own_robot(value: str) -> str | None:
@@ -727,7 +730,7 @@ def _prepare_out(
         if not kind.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
         return None, []
-    place, is_folder = Path(str(config.out)), kind in ("folder", "optional_folder")
+    place, is_folder = Path(str(config.out)), kind in FOLDERS
     if job:  # each job of a sweep has a folder of its own
         place = place / job if is_folder else place.parent / job / place.name
     if not is_folder and place.is_dir():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from experiments.common import Run, console, one_of, say, table, verb
 from experiments.sweeping.drive import failures, jobs_table
-from experiments.sweeping.launch import go_on
+from experiments.sweeping.launch import go_on, launcher_of
 from experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
 from mocap_data.errors import InputError
 
@@ -23,6 +24,8 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp sweeps {config.action} needs a sweep: its folder (npmp sweeps list)")
     sweep = Sweep.load(Path(str(config.target)))
     if config.action == "resume":
+        if config.launcher is not None:
+            sweep.launcher = launcher_of(str(config.launcher))
         return go_on(sweep)
     show(sweep)
     return 0
@@ -32,7 +35,11 @@ def show_all(folder: Path) -> None:
     """A line per sweep anywhere below a folder."""
     rows = []
     for plan in sorted(folder.rglob(PLAN)):
-        sweep = Sweep.load(plan.parent)
+        try:
+            sweep = Sweep.load(plan.parent)
+        except InputError as error:  # damaged, or another's jobs.json
+            say(str(error))
+            continue
         settle(sweep)
         counts = [sum(job.state == state for job in sweep.jobs) for state in STATES]
         rows.append((str(sweep.folder), sweep.verb, *(str(count or "") for count in counts)))
@@ -45,20 +52,19 @@ def show_all(folder: Path) -> None:
 
 def show(sweep: Sweep) -> None:
     """All jobs, and what the failed ones failed with; sweep.json is brought up to date."""
-    if settle(sweep):
-        sweep.save()
+    settle(sweep, keep=True)
     console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
     say(*(f"failed: {line}" for line in failures(sweep)))
 
 
-def settle(sweep: Sweep) -> bool:
-    """Call jobs stopped that were running when whoever ran them died. Returns whether nobody works on the sweep."""
-    if not sweep.unlocked():
-        return False
-    for i, job in enumerate(sweep.jobs):
-        if job.state == RUNNING:
-            job.state, job.score = STOPPED, sweep.progress(i).score
-    return True
+def settle(sweep: Sweep, *, keep: bool = False) -> None:
+    """Where nobody works on a sweep, call jobs stopped that were running when whoever ran them died; keep: write it."""
+    with suppress(InputError), sweep.locked():
+        for i, job in enumerate(sweep.jobs):
+            if job.state == RUNNING:
+                job.state, job.score = STOPPED, sweep.progress(i).score
+        if keep:
+            sweep.save()
 
 
 main = verb("sweeps", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

@@ -38,7 +38,7 @@ def connect(what: str, *, address: str | None = None, runtime_env: Mapping[str, 
     where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
     try:
         ray.init(**where, runtime_env=environment, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         said = " ".join(str(error).split())
         raise InputError(f"no Ray cluster at {address or 'this machine'}: {said}") from error
     return ray

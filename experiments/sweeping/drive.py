@@ -46,10 +46,12 @@ def workers_of(sweep: Sweep) -> Workers:
     return Local(sweep.folder, **settings)
 
 
-def drive(sweep: Sweep, search: Search | None = None) -> int:
-    """Do whatever jobs are not finished, and those that a search proposes. Returns the exit code: of all, the worst."""
-    with sweep.locked():
-        return _Drive(sweep, search).run()
+def drive(sweep: Sweep, workers: Workers, search: Search | None = None) -> int:
+    """Do whatever jobs are not finished, and those that a search proposes. The caller holds the sweep's lock.
+
+    Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal stopped them.
+    """
+    return _Drive(sweep, search).run(workers)
 
 
 class _Drive:
@@ -63,17 +65,15 @@ class _Drive:
         self.shown: dict[int, Progress] = {}
         self.disk_full = False
 
-    def run(self) -> int:
+    def run(self, workers: Workers) -> int:
         """Returns the exit code."""
         sweep = self.sweep
         for job in sweep.jobs:
             if job.state not in DONE:
                 job.state, job.message = WAITING, ""
         waiting = [i for i, job in enumerate(sweep.jobs) if job.state == WAITING]
-        workers = workers_of(sweep)
         self.keep()
         with ExitStack() as stack:
-            stack.callback(workers.close)
             noted = stack.enter_context(signals_noted())
             live = stack.enter_context(self._live())
             stopping, next_look = False, 0.0
@@ -84,7 +84,8 @@ class _Drive:
                     if not waiting:
                         break
                     self._start(waiting.pop(0), workers)
-                if not self.running:
+                more = bool(waiting) or (self.search is not None and not self.search.exhausted)
+                if not self.running and (stopping or not more):  # without a place for more a node may come back
                     break
                 if noted and not stopping:
                     stopping = True
@@ -142,10 +143,10 @@ class _Drive:
             again = self.tries[i] <= self.retries
             how = ended.reason or ("its worker is gone" if ended.code is None else f"exit code {ended.code}")
             job.state, job.message = (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
-        if self.search is not None and job.state in (*DONE, FAILED):
-            self.search.told(i)
         self.tell(i, "died, is tried again" if again else job.state)
         self.keep()
+        if self.search is not None:
+            self.search.told(i)
         return again
 
     def keep(self) -> None:
@@ -197,13 +198,20 @@ def jobs_table(
         score = done.score if done.score is not None else job.score
         state = Text(job.state, style=COLOURS[job.state])
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
-        rows.append((named, state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host))
+        rows.append(
+            (Text(named), state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host)
+        )
     counts = ", ".join(
         f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
         if any(job.state == state for job in sweep.jobs)
     )  # fmt: skip
     columns = ("job", "state", "done", sweep.score or "score", "time", "left", "host")
-    look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": f"{sweep.folder}: {counts}", "title_justify": "left"}
+    look = {
+        "box": box.SIMPLE_HEAD,
+        "pad_edge": False,
+        "title": Text(f"{sweep.folder}: {counts}"),
+        "title_justify": "left",
+    }
     return table(columns, rows, right=columns[2:6], **look)
 
 

@@ -27,22 +27,24 @@ def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
     from omegaconf import OmegaConf
 
-    from experiments.common import Job, main_of
+    from experiments.common import FOLDERS, Job, main_of
     from experiments.failures import guarded
     from experiments.sweeping.sweep import Sweep, lock
 
     with guarded() as command:
         folder = folder.resolve()
         sweep = Sweep.load(folder)
-        place = sweep.place(number)
-        config = OmegaConf.create(sweep.configs[number])
-        if "resume" in config and config.resume is None and (place / "config.yaml").is_file():
-            config.resume = str(place)
-        OmegaConf.set_struct(config, True)
+        place, name = sweep.place(number), sweep.jobs[number].name
+        main, config = main_of(sweep.verb), OmegaConf.create(sweep.configs[number])
+        # not as it was composed: the folder may have been moved, and names by the time of day are each job's own
+        config.out = str(folder if main.out in FOLDERS else folder / Path(str(config.out)).name)
         os.chdir(sweep.where)
-        main = main_of(sweep.verb)
-        with lock(folder / "logs" / f"{place.name}.lock", wait=True):  # an attempt before may live for a moment more
-            command.code = main.do(Job(config, place.name, number))
+        with lock(folder / "logs" / f"{name}.lock", wait=True):  # an attempt before may live for a moment more
+            begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
+            if "resume" in config and begun and (kept or config.resume is None):
+                config.resume = str(place)
+            OmegaConf.set_struct(config, True)
+            command.code = main.do(Job(config, name, number))
     return command.code
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,23 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Job, Main, Run, at_least, checked, cpus, load_config, main_of, say
+from experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, say
 from experiments.help import CONF, choices
-from experiments.sweeping.drive import drive, failures
+from experiments.sweeping.drive import drive, failures, workers_of
 from experiments.sweeping.report import report
 from experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
 from experiments.sweeping.sweep import Sweep, SweptJob
 from mocap_data.errors import InputError
+
+LONGEST_NAME = 180  # characters of a job's folder; file systems allow 255, and logs and temporary files add some
 
 
 @dataclass(frozen=True)
 class Choice:
     """A sweep's command line: who runs its jobs, who chooses them, and what is left for Hydra."""
 
-    launcher: dict[str, Any] | None  # settings of conf/launcher; None: hydra/launcher=basic, this process
-    sweeper: dict[str, Any] | None  # settings of conf/sweeper; None: all combinations, which Hydra makes
+    launcher: dict[str, Any] | None  # settings of conf/sweeping/launcher; None: hydra/launcher=basic, this process
+    sweeper: dict[str, Any] | None  # settings of conf/sweeping/sweeper; None: all combinations, which Hydra makes
     rest: list[str]
 
 
@@ -54,18 +57,29 @@ def chosen(given: Sequence[str]) -> Choice:
 
 def _settings(kind: str, name: str, values: Sequence[str]) -> dict[str, Any] | None:
     """Those of conf/KIND/NAME.yaml, with values of the command line; None for Hydra's basic one."""
-    names = [*choices(kind), "basic"]
+    names = [*choices(f"sweeping/{kind}"), "basic"]
     if name not in names:
         raise InputError(f"no hydra/{kind} {name!r}; there are: {', '.join(names)}")
-    settings = OmegaConf.create({"kind": name}) if name == "basic" else load_config(CONF / kind / f"{name}.yaml")
+    settings = (
+        OmegaConf.create({"kind": name}) if name == "basic" else load_config(CONF / "sweeping" / kind / f"{name}.yaml")
+    )
     for entry in OverridesParser.create().parse_overrides(list(values)):
         key = entry.key_or_group.removeprefix(f"hydra.{kind}.")
         if key not in settings or key == "kind":
             known = ", ".join(str(each) for each in settings if each != "kind")
             raise InputError(f"{kind} {name} has no {key!r}; there are: {known or 'none'}")
         value = OmegaConf.create([entry.value()])[0]
-        OmegaConf.update(settings, key, checked(entry.key_or_group, value, settings[key]))
+        value = checked(entry.key_or_group, value, settings[key])
+        OmegaConf.update(settings, key, value, merge=False, force_add=True)
     return None if name == "basic" else plain(settings)
+
+
+def launcher_of(name: str) -> dict[str, Any]:
+    """A launcher's settings, as a sweep keeps them. Raises InputError where there is none."""
+    settings = _settings("launcher", name, ())
+    if settings is None:
+        raise InputError(f"a sweep goes on with launcher {' or '.join(choices('sweeping/launcher'))}, not {name}")
+    return {key: value for key, value in settings.items() if key not in ("score", "lower")}
 
 
 def launch(main: Main, given: Sequence[str]) -> int:
@@ -80,19 +94,21 @@ def launch(main: Main, given: Sequence[str]) -> int:
     jobs = with_variants(main, choice.rest)
     if not jobs or choice.launcher is None or jobs[0].config.get("out") is None:
         return main.in_turn(jobs)
-    outs = {str(job.config.out) for job in jobs}
-    if len(outs) > 1:
+    if any(entry.startswith("out=") for job in jobs for entry in job.overrides):
         raise InputError("out= names the folder of all jobs; it cannot be swept")
     sweep = _empty(main, jobs[0], choice)
     sweep.configs = [settled(main, job, sweep.launcher["cores"]) for job in jobs]
-    sweep.jobs = [SweptJob(job.name, list(job.overrides)) for job in jobs]
+    names = [job.name for job in jobs]
+    if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
+        names = [f"{i:03d}" for i in range(len(jobs))]
+    sweep.jobs = [SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)]
     return go_on(sweep, new=True)
 
 
 def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
     """What a command line asks for, once for each of the `variants` of its sweep=NAME: settings that are tried one by
     one, where the keys of hydra.sweeper.params make all combinations."""
-    name = next((argument.partition("=")[2] for argument in given if argument.startswith("sweep=")), "")
+    name = next((argument.partition("=")[2].strip("'\"") for argument in given if argument.startswith("sweep=")), "")
     place = CONF / "sweep" / f"{name}.yaml"
     variants = load_config(place).get("variants") if name and place.is_file() else None
     if variants is None:
@@ -100,7 +116,7 @@ def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
     jobs: list[Job] = []
     for variant in variants:
         own = str(variant).split()
-        found = main.jobs([*given, *own])
+        found = main.jobs([*own, *given])  # what the command line gives holds
         if found is None:
             return None
         for job in found:
@@ -112,9 +128,12 @@ def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
 def _empty(main: Main, job: Job, choice: Choice) -> Sweep:
     """A sweep without jobs, by one of them."""
     launcher = dict(choice.launcher or _settings("launcher", "local", ()) or {})
-    at_least(OmegaConf.create({"hydra": {"launcher": launcher}}), hydra__launcher__cores=1, hydra__launcher__retries=0)
+    given = OmegaConf.create({"hydra": {"launcher": launcher}})
+    at_least(given, hydra__launcher__cores=1, hydra__launcher__retries=0)
+    if launcher["jobs"] is not None:
+        at_least(given, hydra__launcher__jobs=1)
     out = Path(str(job.config.out))
-    folder = out if main.out in ("folder", "optional_folder") else out.parent
+    folder = out if main.out in FOLDERS else out.parent
     score, lower = launcher.pop("score"), launcher.pop("lower")
     known = _score(main.name, job.config)
     if known is not None and score in (None, known[0]):
@@ -175,24 +194,40 @@ def _parsed(argument: str) -> list[Override]:
 
 def _composed(main: Main, arguments: Sequence[str]) -> Job:
     jobs = main.jobs(arguments)
-    if jobs is None:
-        raise InputError("no job was started")
+    if not jobs:
+        raise InputError("hydra/sweeper=optuna has no job to show, and none was started")
     return jobs[0]
 
 
 def go_on(sweep: Sweep, *, new: bool = False) -> int:
-    """Run what is not finished of a sweep, and say how it ended. Returns the exit code."""
-    if new:
-        sweep.create()
-    search = None
-    if sweep.search is not None:
-        main, fixed = main_of(sweep.verb), list(sweep.search["arguments"])
-        search = Search(sweep, lambda own: settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"]))
-    code = drive(sweep, search)
-    say(*(f"failed: {line}" for line in failures(sweep)))
-    say(*report(sweep, search))
+    """Run what is not finished of a sweep, and say how it ended. Returns the exit code.
+
+    new: write it first. Raises InputError where that cannot be, nobody can run it, or somebody does already.
+    """
+    workers = workers_of(sweep)
+    try:
+        if new:
+            sweep.create()
+        with sweep.locked():
+            search = None if sweep.search is None else Search(sweep, _composer(sweep))
+            code = drive(sweep, workers, search)
+            lines = report(sweep, search)
+    finally:
+        workers.close()
+    say(*(f"failed: {line}" for line in failures(sweep)), *lines)
     say(f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}; tensorboard --logdir {sweep.folder}")
     return code
+
+
+def _composer(sweep: Sweep) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """A search's jobs from what they have for their own."""
+    main, fixed = main_of(sweep.verb), list((sweep.search or {})["arguments"])
+
+    def compose(own: Sequence[str]) -> dict[str, Any]:
+        with chdir(sweep.where):
+            return settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"])
+
+    return compose
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

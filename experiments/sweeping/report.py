@@ -26,7 +26,8 @@ def report(sweep: Sweep, search: Search | None) -> list[str]:
         settings, score, count = found
         write_best(sweep, settings, score)
         runs = f", mean of {count}" if count > 1 else ""
-        lines.append(f"best: {' '.join(settings)} ({sweep.score} {score:.4g}{runs}); experiment={sweep.folder / BEST}")
+        named = " ".join(settings) or "as without the sweep"
+        lines.append(f"best: {named} ({sweep.score} {score:.4g}{runs}); experiment={sweep.folder / BEST}")
     if search is not None and any(job.score is not None for job in sweep.jobs):
         write_page(sweep, search)
         lines.append(f"page: {sweep.folder / PAGE}")
@@ -41,9 +42,9 @@ def best(sweep: Sweep) -> tuple[list[str], float, int] | None:
     groups: dict[tuple[str, ...], list[float]] = {}
     for job in sweep.jobs:
         own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
-        if job.state == FINISHED and job.score is not None and own:
+        if job.state == FINISHED and job.score is not None:
             groups.setdefault(own, []).append(job.score)
-    if not groups or sweep.lower is None:
+    if not any(groups) or sweep.lower is None:
         return None
     means = {own: sum(scores) / len(scores) for own, scores in groups.items()}
     own = min(means, key=lambda key: means[key] if sweep.lower else -means[key])

@@ -57,23 +57,33 @@ class Sweep:
         Raises:
           InputError: where the folder holds one already.
         """
-        if (self.folder / PLAN).exists():
+        if any((self.folder / name).exists() for name in (PLAN, STATE)):
             raise InputError(
                 f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} goes on with it, "
                 "or choose another out="
             )
+        for i in range(len(self.jobs)):
+            self._refuse_used(i)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._write_plan()
         self.save()
+        self._write_plan()
+
+    def _refuse_used(self, i: int) -> None:
+        """Raise InputError where job i would go on from whatever another left in its place."""
+        place = self.place(i)
+        if place.is_dir() and any(place.iterdir()):
+            raise InputError(f"{place} holds something already; choose another out=, or remove it")
 
     def add(self, job: SweptJob, config: dict[str, Any]) -> None:
-        """Another job."""
+        """Another job. Raises InputError where its folder holds something."""
         self.jobs.append(job)
+        self._refuse_used(len(self.jobs) - 1)
         self.configs.append(config)
         self._write_plan()
 
     def _write_plan(self) -> None:
-        plan = [{"name": job.name, "config": config} for job, config in zip(self.jobs, self.configs, strict=True)]
+        each = zip(self.jobs, self.configs, strict=True)
+        plan = [{"name": job.name, "overrides": job.overrides, "config": config} for job, config in each]
         told = {"verb": self.verb, "score": self.score, "lower": self.lower, "where": self.where, "search": self.search}
         write_json(self.folder / PLAN, told | {"jobs": plan})
 
@@ -87,7 +97,8 @@ class Sweep:
             jobs = [SweptJob(**entry) for entry in state["jobs"]]
             configs = [dict(entry["config"]) for entry in plan["jobs"]]
             names = [str(entry["name"]) for entry in plan["jobs"]]
-            jobs += [SweptJob(name, []) for name in names[len(jobs) :]]  # added just before the driver died
+            # added just before the driver died
+            jobs += [SweptJob(str(entry["name"]), list(entry["overrides"])) for entry in plan["jobs"][len(jobs) :]]
             if names != [job.name for job in jobs] or {job.state for job in jobs} - set(STATES):
                 raise ValueError(f"the jobs of {PLAN} and {STATE} differ")
             search = None if plan["search"] is None else dict(plan["search"])
@@ -107,14 +118,6 @@ class Sweep:
         """Nobody else works on the sweep meanwhile. Raises InputError where somebody does."""
         with lock(self.folder / ".lock", wait=False):
             yield
-
-    def unlocked(self) -> bool:
-        """Whether nobody works on it."""
-        try:
-            with self.locked():
-                return True
-        except InputError:
-            return False
 
     def place(self, i: int) -> Path:
         """The folder of job i."""
@@ -140,8 +143,8 @@ class Progress:
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
         """Of a run's metrics.csv; of whatever is not there, or not readable yet, nothing."""
-        done, found = column(path, "env_steps"), column(path, score) if score else []
-        return cls(done[-1] if done else None, number(steps), found[-1] if found else None)
+        done, found = columns(path, "env_steps", score or "env_steps")
+        return cls(done[-1] if done else None, number(steps), found[-1] if found and score else None)
 
     @property
     def share(self) -> float | None:
@@ -149,13 +152,13 @@ class Progress:
         return min(1.0, self.env_steps / self.steps) if self.env_steps is not None and self.steps else None
 
 
-def column(path: Path, name: str) -> list[float]:
-    """The numbers in a column of a table, less empty cells; of a table that is not there yet, none."""
+def columns(path: Path, *names: str) -> list[list[float]]:
+    """The numbers in columns of a table, less empty cells; of a table that is not there yet, none."""
     try:
         rows = read_table(path)
     except (OSError, InputError):
-        return []
-    return [value for row in rows if (value := number(row.get(name))) is not None]
+        rows = []
+    return [[value for row in rows if (value := number(row.get(name))) is not None] for name in names]
 
 
 def number(value: Any) -> float | None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,15 @@ class Workers(Protocol):
 
 def begin(folder: Path, number: int, log: Path, cpus: str = "") -> subprocess.Popen[bytes]:
     """The process of one attempt at a job; its standard input is what it lives by."""
-    command = [sys.executable, "-m", "experiments.sweeping.job", str(folder), str(number), *([cpus] if cpus else [])]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "experiments.sweeping.job",
+        str(folder),
+        str(number),
+        *([cpus] if cpus else []),
+    ]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -76,7 +85,9 @@ class Local:
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         count = len(cpus) or os.cpu_count() or 1
         slots = min(self.jobs or count, max(1, count // self.cores))
-        self.free = [",".join(map(str, cpus[i * self.cores : (i + 1) * self.cores])) for i in range(slots)]
+        each = [",".join(map(str, cpus[i * self.cores : (i + 1) * self.cores])) for i in range(slots)]
+        # with cores to spare the system finds the free ones: another sweep may be pinned to the first
+        self.free = each if slots * self.cores == count else [""] * slots
 
     def start(self, number: int, log: Path) -> None:
         """As `Workers.start`."""
@@ -113,11 +124,12 @@ def ray_task(folder: str, number: int, log: str) -> tuple[int, str]:
         raise FileNotFoundError(f"{folder} is not on this node: out= has to be on a disk that all nodes share")
     process = begin(Path(folder), number, Path(log))
     try:
-        return process.wait(), str(ray.util.get_node_ip_address())
-    except BaseException:  # ray.cancel interrupts: the run stops at a checkpoint
+        while process.poll() is None:  # ray.cancel does not interrupt a wait for a process
+            time.sleep(0.2)
+    except KeyboardInterrupt:  # the run stops at a checkpoint
         process.send_signal(signal.SIGTERM)
         process.wait()
-        raise
+    return process.returncode, str(ray.util.get_node_ip_address())
 
 
 class Ray:

@@ -317,6 +317,7 @@ class PPOTrainer(Resumable):
         given = self._observation(self.carried.memory.z)
         self.learner = _learner(self.actor, self.critic, self.penalty, given, env.num_actions, config)
         self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
+        self._own_observations: dict[str, Tensor] = {}  # of the last collection, as it was stored
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -391,7 +392,7 @@ class PPOTrainer(Resumable):
         figures, storage = self.collect(), self.learner.storage
         storage.clear()  # its cursor: the next unroll takes the same place
         stored = {name: getattr(storage, name) for name in STORED}
-        stored["observations"] = dict(storage.observations.items())
+        stored["observations"] = self._own_observations = dict(storage.observations.items())
         return Gathered((stored, self.range), figures, self.config.unroll * self.env.num_envs)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
@@ -401,16 +402,16 @@ class PPOTrainer(Resumable):
 
     def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
         """As `Distributable.learn_from`. Raises as `iteration`."""
+        self.env_steps += gathered.env_steps
         self.penalty.mirror_loss_coeff = beta = self.config.beta_at(progress)
         stored, self.range = gathered.data
         for name, value in stored.items():
-            if name == "observations":
-                self.learner.storage.observations.update_(value)
-            else:
+            if name != "observations":
                 setattr(self.learner.storage, name, value)
+            elif value is not self._own_observations:  # of another process
+                self.learner.storage.observations.update_(value)
         learned = self.learner.update()
         self.iteration_count += 1
-        self.env_steps += gathered.env_steps
         return gathered.figures | {
             "loss_surrogate": learned["surrogate"],
             "loss_value": learned["value"],

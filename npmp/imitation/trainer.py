@@ -138,13 +138,13 @@ class MOVMPOTrainer(Resumable):
 
     def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
         """As `Distributable.learn_from`."""
+        self.env_steps += gathered.env_steps
         self.learner.regularizer_weight = self.config.beta_at(progress)
         collected, self.range = gathered.data
         learned = self.learner.learn(
             collected, passes=self.config.updates, minibatches=self.config.minibatches, generator=self.generator
         )
         self.iteration_count += 1
-        self.env_steps += gathered.env_steps
         metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics | {

@@ -190,10 +190,10 @@ class VMPOTrainer(Resumable):
 
     def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
         """As `Distributable.learn_from`."""
+        self.env_steps += gathered.env_steps
         del progress
         learned = self.learner.learn(gathered.data, passes=self.config.updates)
         self.iteration_count += 1
-        self.env_steps += gathered.env_steps
         metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics

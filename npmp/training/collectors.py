@@ -48,6 +48,13 @@ class CollectorsConfig:
 Make = Callable[[int], Distributable]  # a trainer to collect with, by its seed
 
 
+def batches_at_once(trainer: object, config: CollectorsConfig | None) -> int:
+    """How many collectors' batches an update takes, each as large as one of the process that learns would be."""
+    if config is None or config.sync or config.kind == "inline" or getattr(trainer, "of_all_collectors", True):
+        return 1
+    return max(1, config.number // 2) if cast(Distributable, trainer).joins else 1
+
+
 @dataclass(frozen=True)
 class Batch:
     """What one collector has collected."""
@@ -55,13 +62,17 @@ class Batch:
     version: int  # of the weights that it acted on: updates of the learner before
     gathered: Gathered
     seconds: float  # that it took
+    breakdowns: list[dict[str, Any]]  # of simulations meanwhile, those remembered
+    lost: int  # how many there were
 
 
 class Collector:
     """A trainer that only collects."""
 
-    def __init__(self, make: Make, seed: int):
-        torch.set_num_threads(1)
+    def __init__(self, make: Make, seed: int, threads: int | None = None):
+        """threads: of torch, in a process of its own."""
+        if threads is not None:
+            torch.set_num_threads(threads)
         self.trainer = make(seed)
 
     def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
@@ -69,7 +80,10 @@ class Collector:
         begun = time.perf_counter()
         self.trainer.act_as({name: torch.tensor(value) for name, value in weights.items()})
         gathered = self.trainer.gather(progress)
-        return Batch(version, gathered, time.perf_counter() - begun)
+        robots = self.trainer.env.robots
+        batch = Batch(version, gathered, time.perf_counter() - begun, list(robots.breakdowns), robots.lost)
+        robots.forget_breakdowns()
+        return batch
 
 
 class Inline:
@@ -103,9 +117,11 @@ class OnRay:
     def __init__(self, make: Make, seeds: Sequence[int]):
         """Raises InputError where Ray is absent or does not answer."""
         self._ray = connect("actors=ray")
+        if (cores := int(self._ray.cluster_resources().get("CPU", 0))) < len(seeds):
+            raise InputError(f"num_actors={len(seeds)}: a core each is needed, Ray has {cores}")
         self._make, self._seeds = self._ray.put(make), list(seeds)
         self._kind = self._ray.remote(num_cpus=1, max_restarts=0)(Collector)
-        self._all = [self._kind.remote(self._make, seed) for seed in self._seeds]
+        self._all = [self._kind.remote(self._make, seed, threads=1) for seed in self._seeds]
         self._under_way: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.deaths = self._barren = 0  # in all; since the last batch
 
@@ -133,11 +149,13 @@ class OnRay:
         except self._ray.exceptions.RayTaskError:
             raise  # of our own making
         except self._ray.exceptions.RayError as error:  # its process or node is gone
+            if "creation task" in str(error):  # an error of our own making
+                raise RuntimeError(f"a collector could not be made: {error}") from error
             self.deaths += 1
             self._barren += 1
             if self._barren > MOST_BARREN:
                 raise RuntimeError(f"{self._barren} collectors died before they had collected anything") from error
-            self._all[i] = self._kind.remote(self._make, self._seeds[i] + 7919 * self.deaths)
+            self._all[i] = self._kind.remote(self._make, self._seeds[i] + 7919 * self.deaths, threads=1)
             self.ask(i, *asked)
             return None
 
@@ -196,7 +214,7 @@ class Distributed:
         self._collectors: Inline | OnRay = (Inline if config.kind == "inline" else OnRay)(make, seeds)
         self._sync = config.sync or config.kind == "inline"
         # of many collectors an update takes several batches, so that what it learns from is hardly older than of two
-        self._at_once = max(1, config.number // 2) if trainer.joins and not self._sync else 1
+        self._at_once = batches_at_once(trainer, config)
         self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
         self._busy: list[int] = []  # collectors with a batch under way
         self._next = 0  # whose turn it is, where they are asked in turn
@@ -261,7 +279,12 @@ class Distributed:
                 if i not in self._busy:
                     self._ask(i, progress)
         staleness = sum(self.trainer.iteration_count - batch.version for batch in batches) / len(batches)
-        gathered = self.trainer.merge([batch.gathered for batch in batches])
+        robots = self.trainer.env.robots  # which stand still; whoever looks after the run looks at them
+        for batch in batches:
+            robots.breakdowns.extend(batch.breakdowns)
+            robots.lost += batch.lost
+        parts = [batch.gathered for batch in batches]
+        gathered = parts[0] if len(parts) == 1 else self.trainer.merge(parts)
         device = self.trainer.env.device
         gathered = gathered._replace(data=map_tree(lambda leaf: leaf.to(device), gathered.data))
         return self.trainer.learn_from(gathered, progress) | {
@@ -274,7 +297,8 @@ class Distributed:
         """Of this process, for the summary: the share of its time that the learner waited, and what a batch took its
         collector."""
         share = self._waited / (time.perf_counter() - self._begun)
-        return {"waited_share": round(share, 3), "collect_s": round(sum(self._collected) / len(self._collected), 4)}
+        mean = sum(self._collected) / len(self._collected) if self._collected else 0.0
+        return {"waited_share": round(share, 3), "collect_s": round(mean, 4)}
 
     def state_dict(self) -> dict[str, Tensor]:
         """The learner's; collectors begin anew."""

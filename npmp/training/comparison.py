@@ -25,6 +25,8 @@ Settings = dict[str, str]  # dotted keys, values as they are shown
 
 # Settings that change where a run's result goes or how long it takes, but not the result.
 APART = frozenset({"seed", "out", "resume", "debug", "checkpoint_every", "threads"})
+# Keys that older runs have not, at the values that say what those did.
+ADDED = {"actors": "None", "num_actors": "2", "actors_sync": "False", "most_behind": "None"}
 # Settings of a run's length, chosen to suit an algorithm: they are no name for it.
 LENGTHS = ("steps", "evaluation.every", "evaluation.starts")
 AXES = ("minutes", "env_steps")
@@ -155,6 +157,7 @@ def read_run(path: Path, score: str) -> TrainingRun:
         raise InputError(f"{path / 'config.yaml'}: not a configuration (keys and values expected)")
     verb = config.pop("verb", None)
     settings = {key: _text(value) for key, value in flat(config).items() if key not in APART}
+    settings = {key: value for key, value in settings.items() if ADDED.get(key) != value}
     metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")

@@ -23,7 +23,7 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
 from npmp.training import run
-from npmp.training.collectors import distributed
+from npmp.training.collectors import batches_at_once, distributed
 from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
@@ -162,7 +162,7 @@ def train_module(
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> tuple[ImitationTrainer, Schedule]:
         task = Imitation(robot, settings.task, learned_on)
         env = TaskEnv(task, robots, robots=settings.robots, seed=seed, **settings.place)
-        return make_trainer(settings, env, seed, module)
+        return make_trainer(settings, env, seed, None if module is None else Path(module).resolve())
 
     judges = _judges(robot, motions, chosen, seed)
     trainer, schedule = new_trainer(chosen, chosen.robots_at_once, seed)
@@ -184,7 +184,7 @@ def train_module(
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.iterations(chosen.steps),
+        total=schedule.times(batches_at_once(trainer, chosen.collectors)).iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,

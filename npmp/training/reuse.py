@@ -31,7 +31,7 @@ from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.collectors import distributed
+from npmp.training.collectors import batches_at_once, distributed
 from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 
@@ -122,7 +122,8 @@ def train_policy(
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
-    chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module)
+    chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module).resolve()
+    policy = None if policy is None else Path(policy).resolve()
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
@@ -142,7 +143,7 @@ def train_policy(
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.iterations(chosen.steps),
+        total=schedule.times(batches_at_once(trainer, chosen.collectors)).iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,

@@ -90,6 +90,10 @@ class Schedule(NamedTuple):
     finite: tuple[str, ...]  # metrics that must be finite
     rates: str  # keys of the learning rates
 
+    def times(self, batches: int) -> Schedule:
+        """Of iterations that take so many batches at once."""
+        return self._replace(each=batches * self.each)
+
     def iterations(self, steps: int) -> int:
         """Iterations that bring a run to so many environment steps, at least one."""
         return max(1, math.ceil((steps - self.before) / self.each))

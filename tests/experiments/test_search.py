@@ -139,23 +139,22 @@ def curves(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Curves]:
     monkeypatch.setattr(driving, "LOOK_S", 0.0)
 
     def use(sweep: Sweep, **given: Any) -> Curves:
-        workers = Curves(sweep, **given)
-        monkeypatch.setattr(driving, "workers_of", lambda sweep: workers)
-        return workers
+        return Curves(sweep, **given)
 
     return use
 
 
 def test_a_search_prunes_goes_on_and_reports(curves: Callable[..., Curves], tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "s", trials=24, pruner="successive_halving")
-    curves(sweep, die_after=5)
     with pytest.raises(KeyboardInterrupt):
-        drive(sweep, Search(sweep, settings_of))
+        drive(sweep, curves(sweep, die_after=5), Search(sweep, settings_of))
     again = Sweep.load(sweep.folder)
     assert len(again.jobs) < 24 and sum(job.state in ("finished", "pruned") for job in again.jobs) >= 5
-    curves(again)
+    with open(sweep.folder / "study.journal", "a") as journal:
+        journal.write('{"op_code": 4, "cut sh')
     search = Search(again, settings_of)
-    assert drive(again, search) == 0
+    assert drive(again, curves(again), search) == 0
+    assert len({tuple(job.overrides) for job in again.jobs}) == 24
     assert len(again.jobs) == 24 and {job.state for job in again.jobs} == {"finished", "pruned"}
     finished = [job for job in again.jobs if job.state == "finished"]
     assert all(job.score == pytest.approx(error(job.overrides)) for job in finished)
@@ -171,6 +170,32 @@ def test_a_search_prunes_goes_on_and_reports(curves: Callable[..., Curves], tmp_
     assert page.count("data:image/png;base64,") == 2 and "discount" in page
 
 
+def test_a_failed_job_is_tried_again_and_told_then(curves: Callable[..., Curves], tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "s", trials=6)
+    workers = curves(sweep)
+    ended = workers.ended
+    workers.ended = lambda i: Ended(2, "here", "no luck") if i == 2 else ended(i)  # type: ignore[method-assign]
+    assert drive(sweep, workers, Search(sweep, settings_of)) == 2 and sweep.jobs[2].state == "failed"
+    again = Sweep.load(sweep.folder)
+    search = Search(again, settings_of)
+    assert drive(again, curves(again), search) == 0
+    assert search.study.get_trials(deepcopy=False)[2].value == pytest.approx(error(again.jobs[2].overrides))
+
+
+def test_settings_that_do_not_go_together_are_left_out(
+    curves: Callable[..., Curves], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compose(own: Sequence[str]) -> dict[str, Any]:
+        if "width=256" in own:
+            raise InputError("too wide")
+        return settings_of(own)
+
+    sweep = sweep_of(tmp_path / "s", trials=8)
+    assert drive(sweep, curves(sweep), Search(sweep, compose)) == 0
+    assert len(sweep.jobs) == 8 and not any("width=256" in job.overrides for job in sweep.jobs)
+    assert "width=256: too wide" in capsys.readouterr().err
+
+
 def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Means over seeds; groups of choices, lists and numbers come back as they were."""
     own = {"a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"], "b": ["net=small"]}
@@ -183,6 +208,9 @@ def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.Capt
     assert written["defaults"] == [{"override /net": "paper"}]
     arguments = common.hydra_arguments([f"experiment={tmp_path / 'best.yaml'}", "data=x"], verb_name="imitate")
     assert {"net=paper", "algo.policy_lr=[0.002,0.0001]", "algo.discount=0.95"} <= set(arguments)
+    (tmp_path / "own.yaml").write_text("module: /a b/module\nsteps: 7\n")
+    arguments = common.hydra_arguments(["steps=8", f"experiment={tmp_path / 'own.yaml'}"], verb_name="imitate")
+    assert "module='/a b/module'" in arguments and arguments.index("steps=7") < arguments.index("steps=8")
     assert cli.main(["imitate", "data=x", f"experiment={tmp_path / 'none.yaml'}"]) == 2
     assert "none.yaml" in capsys.readouterr().err
     assert best(Sweep(tmp_path, "imitate", {}, "reward", None, [{}] * 4, jobs)) is None

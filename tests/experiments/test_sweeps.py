@@ -22,7 +22,6 @@ from experiments.sweeping.drive import drive, failures
 from experiments.sweeping.launch import Choice, chosen, settled, with_variants
 from experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
 from experiments.sweeping.workers import Ended, begin
-from mocap_data.errors import InputError
 
 CLIPS = ["retarget", "-m", "seed=1,2,3"]  # each a dataset of generated motion, in a second or two
 
@@ -84,9 +83,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
     monkeypatch.setattr(driving, "POLL_S", 0.0)
 
     def use(**script: Any) -> Scripted:
-        workers = Scripted({int(key[1:]): list(value) for key, value in script.items()})
-        monkeypatch.setattr(driving, "workers_of", lambda sweep: workers)
-        return workers
+        return Scripted({int(key[1:]): list(value) for key, value in script.items()})
 
     return use
 
@@ -102,22 +99,25 @@ GOOD, KILLED, GONE, WRONG = Ended(0, "here"), Ended(-9, "here"), Ended(None, "",
     [
         (["hydra/launcher=slurm"], "no hydra/launcher 'slurm'; there are: local, ray, basic"),
         (["hydra.launcher.gpus=1"], "launcher local has no 'gpus'; there are: cores, jobs, retries, score, lower"),
+        (["hydra.launcher.jobs=two"], "hydra.launcher.jobs='two': a whole number of at least 1 is expected"),
         (["hydra/sweeper=ax"], "no hydra/sweeper 'ax'; there are: optuna, basic"),
         (["hydra/sweeper=optuna", "hydra.sweeper.trials=x"], "hydra.sweeper.trials=x: a whole number"),
         (["hydra.launcher.kind=ray"], "launcher local has no 'kind'"),
         (["hydra.launcher.cores=two"], "hydra.launcher.cores=two: a whole number is expected (default 1)"),
     ],
 )
-def test_a_launcher_that_does_not_exist(arguments: list[str], message: str) -> None:
-    with pytest.raises(InputError) as told:
-        chosen(["-m", "seed=1,2", *arguments])
-    assert message in str(told.value)
+def test_a_launcher_that_does_not_exist(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["imitate", "-m", "data=x.h5", "seed=1,2", "out=s", *arguments]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
 
 
 def test_a_launchers_settings_are_not_hydras() -> None:
     choice = chosen(["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray", "hydra.sweeper.params.x=1"])
     assert choice.launcher is not None and choice.sweeper is None
     assert (choice.launcher["kind"], choice.launcher["cores"], choice.launcher["address"]) == ("ray", 2, None)
+    resources = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"]).launcher
+    assert resources is not None and resources["resources"] == {"a100": 1}
     assert choice.rest == ["-m", "seed=1,2", "hydra.sweeper.params.x=1"]
     assert chosen(["-m", "hydra/launcher=basic"]) == Choice(None, None, ["-m"])
 
@@ -188,12 +188,14 @@ def test_a_damaged_sweep_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_dead_are_tried_again_and_the_wrong_are_not(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "s", 4)
     workers = scripted(j0=[KILLED, GONE, GOOD], j1=[WRONG], j2=[KILLED] * 3, j3=[GOOD])
-    assert drive(sweep) == 2
+    assert drive(sweep, workers) == 2
     assert states(sweep.folder) == ["finished", "failed", "failed", "finished"]
     assert [job.attempts for job in sweep.jobs] == [3, 1, 3, 1] and workers.most == 2
     assert "died 3 times (exit code -9)" in failures(sweep)[1]
-    scripted(j1=[GOOD], j2=[GOOD])
-    assert drive(Sweep.load(sweep.folder)) == 0 and states(sweep.folder) == ["finished"] * 4
+    assert (
+        drive(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
+        and states(sweep.folder) == ["finished"] * 4
+    )
 
 
 def test_a_signal_stops_all_and_the_rest_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_a_signal_stops_all_and_the_rest_waits(scripted: Callable[..., Scripted]
 
     workers = scripted(j0=[GOOD], j1=[interrupt], j2=[GOOD], j3=[GOOD])
     workers.script[2] = [lambda: None]
-    assert drive(sweep) == 143
+    assert drive(sweep, workers) == 143
     assert set(workers.stopped) >= {1} and states(sweep.folder)[0] == "finished"
     assert set(states(sweep.folder)[1:]) <= {"stopped", "finished"} and states(sweep.folder)[1] == "stopped"
 
@@ -225,9 +227,49 @@ def test_a_full_disk_does_not_end_the_sweep(
         return GOOD
 
     monkeypatch.setattr(Sweep, "save", fails)
-    scripted(j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed])
-    assert drive(sweep) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
+    workers = scripted(j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed])
+    assert drive(sweep, workers) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
     assert capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left") == 1
+
+
+def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    """A cluster whose only node comes back."""
+    workers, looks = scripted(j0=[GOOD]), [0]
+
+    class Node(Scripted):
+        @property
+        def slots(self) -> int:  # type: ignore[override]
+            looks[0] += 1
+            return int(looks[0] > 3)
+
+    workers.__class__ = Node
+    assert drive(sweep_of(tmp_path / "s", 1), workers) == 0 and looks[0] > 3
+
+
+def test_names_that_are_not_unique_or_too_long_are_numbers(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    assert cli.main(["retarget", "-m", "seed=1,1", f"out={out / 'm.h5'}"]) == 0
+    assert (out / "000" / "m.h5").is_file() and (out / "001" / "m.h5").is_file()
+
+
+def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s" / "seed=1").mkdir(parents=True)
+    (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
+    assert cli.main(["retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}"]) == 2
+    assert "seed=1 holds something already" in capsys.readouterr().err
+    assert not (tmp_path / "s" / "sweep.json").exists() and not (tmp_path / "s" / "jobs.json").exists()
+
+
+def test_a_sweep_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    assert cli.main([*CLIPS, f"out={out / 'm.h5'}"]) == 0
+    moved = out.rename(tmp_path / "elsewhere")
+    sweep = Sweep.load(moved)
+    sweep.jobs[1].state = "stopped"
+    (moved / "seed=2" / "m.h5").unlink()
+    sweep.save()
+    assert cli.main(["sweeps", "resume", str(moved), "launcher=local"]) == 0
+    assert (moved / "seed=2" / "m.h5").is_file() and not out.exists()
 
 
 def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,16 @@ from torch import Tensor
 from experiments import cli
 from mocap_data.errors import InputError
 from npmp.training import collectors
-from npmp.training.collectors import Batch, Collector, CollectorsConfig, Distributed, Inline, distributed
+from npmp.training.collectors import (
+    Batch,
+    Collector,
+    CollectorsConfig,
+    Distributed,
+    Inline,
+    batches_at_once,
+    distributed,
+)
+from npmp.training.run import Schedule
 from npmp.training.tables import read_table
 from npmp.training.trainer import Gathered, mean_figures
 
@@ -30,7 +39,8 @@ class Counter:
 
     def __init__(self, seed: int = 0, *, of_all: bool = False):
         self.of_all_collectors, self.joins, self.seed = of_all, True, seed
-        self.env: Any = SimpleNamespace(device="cpu")
+        robots = SimpleNamespace(breakdowns=[], lost=0, forget_breakdowns=lambda: None)
+        self.env: Any = SimpleNamespace(device="cpu", robots=robots)
         self.iteration_count, self.env_steps = 0, 0
         self.weight = torch.zeros(1)
         self.learned: list[Any] = []
@@ -138,6 +148,14 @@ def test_a_batch_of_all_has_each_in_its_place(paced: Callable[..., Distributed])
     assert [inline.iteration(0.0)["staleness"] for _ in range(3)] == [0.0, 0.0, 0.0]
 
 
+def test_how_much_an_update_takes() -> None:
+    """And so how many updates a run of so many steps has."""
+    config = CollectorsConfig("ray", 8)
+    assert batches_at_once(Counter(), config) == 4 and batches_at_once(Counter(of_all=True), config) == 1
+    assert batches_at_once(Counter(), None) == batches_at_once(Counter(), CollectorsConfig("ray", 8, sync=True)) == 1
+    assert Schedule(0, 100, (), "").times(4).iterations(2000) == 5
+
+
 def test_settings() -> None:
     with pytest.raises(InputError, match="no actors 'mpi'; there are: ray, inline"):
         CollectorsConfig("mpi")
@@ -167,7 +185,7 @@ class Mortal(Collector):
 
     def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
         gathered = self.trainer.gather(progress)
-        return Batch(version, gathered._replace(figures={"reward": float(os.getpid())}), 0.0)
+        return Batch(version, gathered._replace(figures={"reward": float(os.getpid())}), 0.0, [], 1)
 
 
 class Doomed:
@@ -175,6 +193,13 @@ class Doomed:
 
     def __init__(self, seed: int):
         os._exit(1)
+
+
+class Unmakeable:
+    """A trainer whose settings are wrong."""
+
+    def __init__(self, seed: int):
+        raise InputError("no such robot")
 
 
 @needs_ray
@@ -190,7 +215,7 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
             figures: dict[str, float] = {}
             while figures.get("actor_deaths", 0.0) <= death:
                 figures = trainer.iteration(0.0)
-        assert figures["actor_deaths"] >= 3 and figures["staleness"] <= 4
+        assert figures["actor_deaths"] >= 3 and figures["staleness"] <= 4 and trainer.env.robots.lost >= 4
     finally:
         trainer.close()
     monkeypatch.setattr(collectors, "MOST_BARREN", 2)
@@ -198,6 +223,12 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
     with pytest.raises(RuntimeError, match="3 collectors died before they had collected anything"):
         barren.iteration(0.0)
     barren.close()
+    wrong = Distributed(Counter(), Unmakeable, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="a collector could not be made"):
+        wrong.iteration(0.0)
+    wrong.close()
+    with pytest.raises(InputError, match=r"num_actors=999: a core each is needed, Ray has \d"):
+        Distributed(Counter(), Counter, CollectorsConfig("ray", 999), seed=5)  # type: ignore[arg-type]
 
 
 @needs_ray
