@@ -91,8 +91,8 @@ class Counting:
         """As `Trainer.iteration_count`."""
         return self._trainer.iteration_count
 
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`."""
+    def iteration(self, progress: float, gathered: Gathered) -> dict[str, float]:
+        """As `Distributable.iteration`."""
         self._trainer.iteration_count += 1
         self._trainer.env_steps += gathered.env_steps
         return {}
@@ -136,7 +136,7 @@ def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: 
         gathered = trainer.gather(0.0)
         size = len(pickle.dumps(gathered, protocol=5))
         begun = time.perf_counter()
-        trainer.learn_from(gathered, 0.0)
+        trainer.iteration(0.0, gathered)
         spent.append(time.perf_counter() - begun)
     weights = sum(value.numel() * value.element_size() for value in trainer.acting_weights().values())
     return Costs(gathered.env_steps, 0.0, statistics.median(spent[1:]), size, weights)

@@ -130,39 +130,36 @@ class Main:
     devices: Sequence[str] = ("cpu", "cuda")  # kinds that the verb can compute on; others are refused before any work
     check: Callable[[DictConfig, Run], object] | None = None  # raises InputError for settings that the verb refuses
 
-    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+    def __call__(self, arguments: Sequence[str] | None = None, *, job: Job | None = None) -> int:
+        """job: done instead of what the arguments ask for."""
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
-            given = _with_multirun(given)
-            if {"-m", "--multirun"}.isdisjoint(given):
-                command.code = self.in_turn(self.jobs(given))
-            else:
+            todo: Sequence[Job] | int | None = [job] if job is not None else None
+            if job is None and {"-m", "--multirun"}.isdisjoint(given := _with_multirun(given)):
+                todo = self.jobs(given)
+            elif job is None:
                 from experiments.sweeping.launch import launch
 
-                command.code = launch(self, given)
+                todo = launch(self, given)
+            command.code = USER_ERROR if todo is None else todo if isinstance(todo, int) else OK
+            # no function of its own: between a command and what it does there are few frames
+            for one in todo if isinstance(todo, Sequence) else ():
+                made: list[Path] = []  # folders made for the job
+                try:
+                    config, run = _prepared(self, one, made)
+                    code = self.function(config, run) or OK
+                    run.begin()  # of a verb that had no inputs to look at
+                except BrokenPipeError:
+                    raise
+                except USER_ERRORS as error:
+                    _remove_if_bare(made)
+                    code = told_user(error)
+                command.code = max(command.code, code)
         return command.code
 
     def jobs(self, given: Sequence[str]) -> list[Job] | None:
         """What a command line asks for; None where Hydra cannot read it, which has been said."""
         return _jobs(self.name, list(given), self.positional)
-
-    def in_turn(self, jobs: Sequence[Job] | None) -> int:
-        """Do jobs one after the other, in this process. Returns the worst of their exit codes."""
-        return USER_ERROR if jobs is None else max([self.do(job) for job in jobs], default=OK)
-
-    def do(self, job: Job) -> int:
-        """One job. Returns its exit code; lets through what is no user's error."""
-        made: list[Path] = []  # folders made for the job
-        try:
-            config, run = _prepared(self, job, made)
-            code = self.function(config, run) or 0
-            run.begin()  # of a verb that had no inputs to look at
-            return code
-        except BrokenPipeError:
-            raise
-        except USER_ERRORS as error:
-            _remove_if_bare(made)
-            return told_user(error)
 
 
 verb = Main

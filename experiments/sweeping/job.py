@@ -44,7 +44,7 @@ def work(folder: Path, number: int) -> int:
             if "resume" in config and begun and (kept or config.resume is None):
                 config.resume = str(place)
             OmegaConf.set_struct(config, True)
-            command.code = main.do(Job(config, name, number))
+            command.code = main([], job=Job(config, name, number))
     return command.code
 
 

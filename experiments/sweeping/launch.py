@@ -82,8 +82,10 @@ def launcher_of(name: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in ("score", "lower")}
 
 
-def launch(main: Main, given: Sequence[str]) -> int:
-    """Run the sweep of a command line. Returns the exit code.
+def launch(main: Main, given: Sequence[str]) -> int | list[Job] | None:
+    """Run the sweep of a command line.
+
+    Returns: the exit code, or the jobs where they are to be done in this process; None where Hydra could not read it.
 
     Raises:
       InputError: before anything is run or written, where a job's settings are wrong.
@@ -93,7 +95,7 @@ def launch(main: Main, given: Sequence[str]) -> int:
         return go_on(_search(main, choice), new=True)
     jobs = with_variants(main, choice.rest)
     if not jobs or choice.launcher is None or jobs[0].config.get("out") is None:
-        return main.in_turn(jobs)
+        return jobs
     if any(entry.startswith("out=") for job in jobs for entry in job.overrides):
         raise InputError("out= names the folder of all jobs; it cannot be swept")
     sweep = _empty(main, jobs[0], choice)

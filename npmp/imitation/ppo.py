@@ -378,30 +378,13 @@ class PPOTrainer(Resumable):
         means = torch.stack(figures).mean(0).tolist()
         return dict(zip(("error", "failures_per_s", "reward"), means, strict=True))
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log.
 
         Raises:
           NonFiniteGradient: with the weights as they were before that mini-batch.
         """
-        return self.learn_from(self.gather(progress), progress)
-
-    def gather(self, progress: float) -> Gathered:
-        """As `Distributable.gather`: what rsl_rl has stored, and the range of the latents."""
-        del progress
-        figures, storage = self.collect(), self.learner.storage
-        storage.clear()  # its cursor: the next unroll takes the same place
-        stored = {name: getattr(storage, name) for name in STORED}
-        stored["observations"] = self._own_observations = dict(storage.observations.items())
-        return Gathered((stored, self.range), figures, self.config.unroll * self.env.num_envs)
-
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: the part of one collector."""
-        (part,) = parts
-        return part
-
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`. Raises as `iteration`."""
+        gathered = gathered or self.gather(progress)
         self.env_steps += gathered.env_steps
         self.penalty.mirror_loss_coeff = beta = self.config.beta_at(progress)
         stored, self.range = gathered.data
@@ -421,6 +404,20 @@ class PPOTrainer(Resumable):
             "learning_rate": self.learner.learning_rate,
             "action_std": self.policy.log_std.exp().mean().item(),
         }
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: what rsl_rl has stored, and the range of the latents."""
+        del progress
+        figures, storage = self.collect(), self.learner.storage
+        storage.clear()  # its cursor: the next unroll takes the same place
+        stored = {name: getattr(storage, name) for name in STORED}
+        stored["observations"] = self._own_observations = dict(storage.observations.items())
+        return Gathered((stored, self.range), figures, self.config.unroll * self.env.num_envs)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: the part of one collector."""
+        (part,) = parts
+        return part
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Distributable.acting_weights`: the critic's, too, as advantages are part of a collection."""

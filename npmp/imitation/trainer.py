@@ -120,24 +120,9 @@ class MOVMPOTrainer(Resumable):
             "reward": stacked["rewards"].sum(-1).mean().item(),
         }
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
-        return self.learn_from(self.gather(progress), progress)
-
-    def gather(self, progress: float) -> Gathered:
-        """As `Distributable.gather`: a rollout, and the range of its latents."""
-        del progress
-        collected, figures = self.collect()
-        return Gathered((collected, self.range), figures, collected.num_steps)
-
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: an update of several collectors' robots."""
-        rollouts, ranges = zip(*(part.data for part in parts), strict=True)
-        data = Rollout.joined(rollouts), torch.stack(ranges).amax(0)
-        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
-
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`."""
+        gathered = gathered or self.gather(progress)
         self.env_steps += gathered.env_steps
         self.learner.regularizer_weight = self.config.beta_at(progress)
         collected, self.range = gathered.data
@@ -151,6 +136,18 @@ class MOVMPOTrainer(Resumable):
             "beta": self.learner.regularizer_weight,
             "action_std": self.policy.log_std.exp().mean().item(),
         }
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: a rollout, and the range of its latents."""
+        del progress
+        collected, figures = self.collect()
+        return Gathered((collected, self.range), figures, collected.num_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: an update of several collectors' robots."""
+        rollouts, ranges = zip(*(part.data for part in parts), strict=True)
+        data = Rollout.joined(rollouts), torch.stack(ranges).amax(0)
+        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Distributable.acting_weights`: the target network's."""

@@ -315,22 +315,10 @@ class ModelTrainer(Resumable):
 
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """Collect, fit the model, improve the policy; progress in [0, 1] is the share of the run done. Returns metrics
         for the log."""
-        return self.learn_from(self.gather(progress), progress)
-
-    def gather(self, progress: float) -> Gathered:
-        """As `Distributable.gather`: what `Replay.add` takes of each control step."""
-        del progress
-        return self._gather(self.config.collect_steps)
-
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Distributable.merge`: the collectors' robots side by side."""
-        return Gathered(cat_trees([part.data for part in parts]), mean_figures(parts), sum(p.env_steps for p in parts))
-
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`."""
+        gathered = gathered or self.gather(progress)
         c = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = linear(c.policy_lr, progress) * min(1.0, (self.iteration_count + 1) / _RAMP)
@@ -341,6 +329,15 @@ class ModelTrainer(Resumable):
             learned = self.improve_policy(progress)
         self.iteration_count += 1
         return metrics | learned | {"skipped_updates": float(self.skipped + self.fit.skipped)}
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: what `Replay.add` takes of each control step."""
+        del progress
+        return self._gather(self.config.collect_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: the collectors' robots side by side."""
+        return Gathered(cat_trees([part.data for part in parts]), mean_figures(parts), sum(p.env_steps for p in parts))
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Distributable.acting_weights`: those of the policy or, every other iteration, of its average."""

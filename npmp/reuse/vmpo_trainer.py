@@ -172,10 +172,17 @@ class VMPOTrainer(Resumable):
 
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for
         the log."""
-        return self.learn_from(self.gather(progress), progress)
+        gathered = gathered or self.gather(progress)
+        self.env_steps += gathered.env_steps
+        del progress
+        learned = self.learner.learn(gathered.data, passes=self.config.updates)
+        self.iteration_count += 1
+        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
+        metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
+        return metrics
 
     def gather(self, progress: float) -> Gathered:
         """As `Distributable.gather`: a rollout."""
@@ -187,16 +194,6 @@ class VMPOTrainer(Resumable):
         """As `Distributable.merge`: an update of several collectors' robots."""
         joined = Rollout.joined([part.data for part in parts])
         return Gathered(joined, mean_figures(parts), sum(part.env_steps for part in parts))
-
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`."""
-        self.env_steps += gathered.env_steps
-        del progress
-        learned = self.learner.learn(gathered.data, passes=self.config.updates)
-        self.iteration_count += 1
-        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
-        metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
-        return metrics
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Distributable.acting_weights`: the target network's."""

@@ -181,7 +181,7 @@ def distributed(
     if config is None:
         yield trainer
         return
-    if not hasattr(trainer, "learn_from"):
+    if not hasattr(trainer, "gather"):
         raise InputError(f"actors={config.kind}: {type(trainer).__name__} collects in its own process only")
     learner = cast(Distributable, trainer)
     each = robots
@@ -287,7 +287,7 @@ class Distributed:
         gathered = parts[0] if len(parts) == 1 else self.trainer.merge(parts)
         device = self.trainer.env.device
         gathered = gathered._replace(data=map_tree(lambda leaf: leaf.to(device), gathered.data))
-        return self.trainer.learn_from(gathered, progress) | {
+        return self.trainer.iteration(progress, gathered) | {
             "staleness": staleness,
             "actor_deaths": float(self._collectors.deaths),
             "thrown_away": float(self.thrown_away),

@@ -45,7 +45,7 @@ class Gathered(NamedTuple):
 
 
 class Distributable(Trainer, Protocol):
-    """A trainer whose iteration is `learn_from(gather())`, so that others may gather for it."""
+    """A trainer whose iterations others may gather for."""
 
     of_all_collectors: bool  # whether an update takes a part of every collector, each with its share of the robots
     joins: bool  # whether `merge` takes more than one part
@@ -56,8 +56,8 @@ class Distributable(Trainer, Protocol):
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
         """Several collectors' as one."""
 
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """The rest of the iteration. Returns metrics for the log, with the collection's figures."""
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+        """As `Trainer.iteration`, with what others have gathered."""
 
     def acting_weights(self) -> dict[str, Tensor]:
         """The weights that the next collection acts on."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -188,14 +187,17 @@ class WorldModelTrainer(Resumable):
 
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """One round of collection and updates; progress in [0, 1] is the share of the run done. Returns metrics for the
         log."""
         c = self.config
-        if not c.overlap:
-            return self.learn_from(self.gather(progress), progress)
-        with self._updates(progress) as (horizon, beta):
-            noise = linear(c.action_noise, progress)
+        for optimizer in self.policy_optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = linear(c.policy_lr, progress)
+        beta = linear(c.beta, progress / c.beta_ramp)
+        noise, horizon = linear(c.action_noise, progress), round(linear(c.horizon, progress))
+        self.skipped = 0
+        if c.overlap and gathered is None:
             self.fit.freeze()
             actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it meanwhile
             with ThreadPoolExecutor(1) as beside:
@@ -205,6 +207,13 @@ class WorldModelTrainer(Resumable):
                 improved = self._improve(horizon, beta)
             taken, figures, fitted = apart.result()
             metrics = self._keep(taken, figures) | fitted | improved
+        else:
+            gathered = gathered or self.gather(progress)
+            metrics = self._keep(gathered.data, gathered.figures) | self.fit(self.replay, progress, self.generator)
+            self.fit.freeze()
+            metrics |= self._improve(horizon, beta)
+        self._first_here = False
+        self.iteration_count += 1
         return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
 
     def gather(self, progress: float) -> Gathered:
@@ -215,26 +224,6 @@ class WorldModelTrainer(Resumable):
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
         """As `Distributable.merge`: the collectors' robots side by side."""
         return Gathered(cat_trees([part.data for part in parts]), mean_figures(parts), sum(p.env_steps for p in parts))
-
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
-        """As `Distributable.learn_from`."""
-        with self._updates(progress) as (horizon, beta):
-            metrics = self._keep(gathered.data, gathered.figures) | self.fit(self.replay, progress, self.generator)
-            self.fit.freeze()
-            metrics |= self._improve(horizon, beta)
-        return metrics | {"beta": beta, "skipped_updates": float(self.skipped + self.fit.skipped)}
-
-    @contextmanager
-    def _updates(self, progress: float) -> Iterator[tuple[int, float]]:
-        """An iteration's updates, by the schedules at its progress: of those inside, horizon and beta."""
-        c = self.config
-        for optimizer in self.policy_optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = linear(c.policy_lr, progress)
-        self.skipped = 0
-        yield round(linear(c.horizon, progress)), linear(c.beta, progress / c.beta_ramp)
-        self._first_here = False
-        self.iteration_count += 1
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Distributable.acting_weights`: those of the policy or, every other iteration, of its average."""

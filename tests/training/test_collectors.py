@@ -52,7 +52,8 @@ class Counter:
         data = {name: torch.cat([part.data[name] for part in parts]) for name in ("by", "on")}
         return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
 
-    def learn_from(self, gathered: Gathered, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+        gathered = gathered or self.gather(progress)
         self.learned.append({name: value.tolist() for name, value in gathered.data.items()})
         self.iteration_count += 1
         self.env_steps += gathered.env_steps
@@ -64,9 +65,6 @@ class Counter:
 
     def act_as(self, weights: dict[str, Tensor]) -> None:
         self.weight = weights["weight"]
-
-    def iteration(self, progress: float) -> dict[str, float]:
-        return self.learn_from(self.gather(progress), progress)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"weight": self.weight}
