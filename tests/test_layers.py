@@ -16,7 +16,16 @@ PACKAGES = ("mocap_data", "npmp", "retarget", "experiments")
 # From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
-    ("npmp.geometry", "npmp.ranges", "npmp.settings", "npmp.tree", "npmp.memory", "npmp.shelf", "npmp.devices"),
+    (
+        "npmp.geometry",
+        "npmp.ranges",
+        "npmp.settings",
+        "npmp.tree",
+        "npmp.memory",
+        "npmp.shelf",
+        "npmp.devices",
+        "npmp.cluster",
+    ),
     ("npmp.artifact",),
     ("npmp.checkpoint",),
     (
@@ -30,7 +39,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("npmp.sim", "npmp.rl", "retarget"),
     ("npmp.envs",),
-    ("npmp.rollout", "npmp.skill"),
+    ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),
     ("npmp.tracking", "npmp.world_model", "npmp.imitation"),
     ("npmp.reuse",),
