@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,8 @@ def connect(what: str, *, address: str | None = None, runtime_env: Mapping[str, 
     environment["env_vars"] = {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"} | dict(environment.get("env_vars", {}))
     address = os.environ.get("RAY_ADDRESS") or address
     where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
+    if not address:  # Ray gives it to a shell as it is: without quotes a path with a space starts no worker
+        environment.setdefault("py_executable", shlex.quote(sys.executable))
     try:
         ray.init(**where, runtime_env=environment, log_to_driver=False, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
