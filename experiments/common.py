@@ -789,6 +789,13 @@ def write_config(config: DictConfig, folder: Path, *, verb_name: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as JSON has it."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)  # of a DictConfig; for the type checker
+    return {str(key): value for key, value in container.items()}
+
+
 def leaves(config: DictConfig) -> dict[str, str]:
     """The leaves of a configuration by their dotted keys, as the command line writes them."""
     plain = {None: "null", True: "true", False: "false"}

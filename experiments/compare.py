@@ -172,7 +172,7 @@ def write_curves(
             {
                 "label": group.label,
                 "settings": group.settings,
-                "figures": {name: _plain(figure) for name, figure in row.items()},
+                "figures": {name: _numbers(figure) for name, figure in row.items()},
                 "end": _numbers(one),
                 "runs": [
                     {
@@ -191,12 +191,7 @@ def write_curves(
     write_json(path, told, indent=1)
 
 
-def _plain(figure: Figure) -> dict[str, float | int | None]:
-    known = {"mean": figure.mean, "low": figure.low, "high": figure.high}
-    return {**{k: v if math.isfinite(v) else None for k, v in known.items()}, "count": figure.count, "of": figure.of}
-
-
-def _numbers(one: Difference) -> dict[str, Any]:
+def _numbers(one: Figure | Difference) -> dict[str, Any]:
     """As JSON has them: null for NaN."""
 
     def plain(value: Any) -> Any:

@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from experiments.common import Run, console
+from experiments.common import Run, console, plain
 from npmp.training.run import Caller
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
@@ -45,10 +45,7 @@ class LiveLine:
 
 def caller_of(config: DictConfig, run: Run) -> Caller:
     """A verb's run as the library sees it."""
-    settings = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(settings, dict)  # of a DictConfig; for the type checker
-    named = {str(key): value for key, value in settings.items()}
-    return Caller(command=f"npmp {run.verb}", settings=named, begin=run.begin, progress=LiveLine())
+    return Caller(command=f"npmp {run.verb}", settings=plain(config), begin=run.begin, progress=LiveLine())
 
 
 def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:

@@ -185,10 +185,9 @@ def jobs_table(
     sweep: Sweep, progress: dict[int, Progress], running: dict[int, float] | None = None, *, most: int | None = None
 ) -> Table:
     """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that are being made."""
-    running = running or {}
-    order = sorted(range(len(sweep.jobs)), key=lambda i: (sweep.jobs[i].state != RUNNING, i)) if most else None
-    shown = list(range(len(sweep.jobs))) if order is None or len(order) <= (most or 0) else sorted(order[:most])
-    rows = []
+    running, rows = running or {}, []
+    order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
+    shown = sorted(order[:most])
     for i in shown:
         job, done = sweep.jobs[i], progress.get(i, Progress())
         seconds = job.seconds + running.get(i, 0.0)

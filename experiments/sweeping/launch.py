@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, say
+from experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, plain, say
 from experiments.help import CONF, choices
 from experiments.sweeping.drive import drive, failures, workers_of
 from experiments.sweeping.report import report
@@ -230,13 +230,6 @@ def _composer(sweep: Sweep) -> Callable[[Sequence[str]], dict[str, Any]]:
             return settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"])
 
     return compose
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration as JSON has it."""
-    container = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(container, dict)  # of a DictConfig; for the type checker
-    return {str(key): value for key, value in container.items()}
 
 
 def _score(verb: str, config: DictConfig) -> tuple[str, bool] | None:

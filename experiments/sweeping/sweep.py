@@ -14,7 +14,7 @@ from typing import Any
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from mocap_data.outside import read_json_object
-from npmp.training.tables import read_table
+from npmp.training.tables import as_number, read_table
 
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 WAITING, RUNNING, FINISHED, FAILED, STOPPED, PRUNED = STATES
@@ -62,22 +62,22 @@ class Sweep:
                 f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} goes on with it, "
                 "or choose another out="
             )
-        for i in range(len(self.jobs)):
-            self._refuse_used(i)
+        for job in self.jobs:
+            self._refuse_used(job)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
         self._write_plan()
 
-    def _refuse_used(self, i: int) -> None:
-        """Raise InputError where job i would go on from whatever another left in its place."""
-        place = self.place(i)
+    def _refuse_used(self, job: SweptJob) -> None:
+        """Raise InputError where a job would go on from whatever another left in its place."""
+        place = self.folder / job.name
         if place.is_dir() and any(place.iterdir()):
             raise InputError(f"{place} holds something already; choose another out=, or remove it")
 
     def add(self, job: SweptJob, config: dict[str, Any]) -> None:
         """Another job. Raises InputError where its folder holds something."""
+        self._refuse_used(job)
         self.jobs.append(job)
-        self._refuse_used(len(self.jobs) - 1)
         self.configs.append(config)
         self._write_plan()
 
@@ -144,7 +144,8 @@ class Progress:
     def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
         """Of a run's metrics.csv; of whatever is not there, or not readable yet, nothing."""
         done, found = columns(path, "env_steps", score or "env_steps")
-        return cls(done[-1] if done else None, number(steps), found[-1] if found and score else None)
+        planned = float(steps) if isinstance(steps, int | float) else None
+        return cls(done[-1] if done else None, planned, found[-1] if found and score else None)
 
     @property
     def share(self) -> float | None:
@@ -158,16 +159,7 @@ def columns(path: Path, *names: str) -> list[list[float]]:
         rows = read_table(path)
     except (OSError, InputError):
         rows = []
-    return [[value for row in rows if (value := number(row.get(name))) is not None] for name in names]
-
-
-def number(value: Any) -> float | None:
-    """A finite number, None for whatever else stands in a table."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None
+    return [[value for row in rows if math.isfinite(value := as_number(row.get(name)))] for name in names]
 
 
 @contextmanager

@@ -48,15 +48,8 @@ class Workers(Protocol):
 
 def begin(folder: Path, number: int, log: Path, cpus: str = "") -> subprocess.Popen[bytes]:
     """The process of one attempt at a job; its standard input is what it lives by."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "experiments.sweeping.job",
-        str(folder),
-        str(number),
-        *([cpus] if cpus else []),
-    ]
+    job = [str(folder), str(number), *([cpus] if cpus else [])]
+    command = [sys.executable, "-P", "-m", "experiments.sweeping.job", *job]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -180,10 +173,7 @@ class Ray:
         except self._ray.exceptions.TaskCancelledError:
             return Ended(-signal.SIGTERM, "")
         except self._ray.exceptions.RayTaskError as error:  # raised by the task itself
-            cause = error.cause
-            if isinstance(cause, KeyboardInterrupt):
-                return Ended(-signal.SIGTERM, "")
-            return Ended(2, "", str(cause))
+            return Ended(2, "", str(error.cause))
         except self._ray.exceptions.RayError as error:  # the worker or its node is gone
             return Ended(None, "", f"{type(error).__name__}")
 

@@ -9,6 +9,7 @@ collectors give the same bits.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from npmp.tree import map_tree
 
 KINDS = ("ray", "inline")
 WAIT_S = 1.0  # between looks while nothing comes
+SILENT_S = 60.0  # of waiting, after which it is said
 MOST_BARREN = 20  # deaths in a row, after which something is wrong with what they are made of
 
 
@@ -238,8 +240,14 @@ class Distributed:
         self._busy.append(i)
 
     def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
+        begun, told = time.perf_counter(), False
         while (found := self._collectors.take(wanted)) is None:
-            pass
+            if not told and time.perf_counter() - begun > SILENT_S:
+                print(
+                    f"npmp: {SILENT_S:.0f} s without a batch of actors {wanted}; are their cores taken?",
+                    file=sys.stderr,
+                )
+                told = True
         self._busy.remove(found[0])
         return found
 

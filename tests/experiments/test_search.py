@@ -196,6 +196,18 @@ def test_settings_that_do_not_go_together_are_left_out(
     assert "width=256: too wide" in capsys.readouterr().err
 
 
+def test_a_place_that_is_taken_is_left_out(
+    curves: Callable[..., Curves], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "s", trials=4)
+    (sweep.folder / "001").mkdir()
+    (sweep.folder / "001" / "config.yaml").write_text("of another")
+    assert drive(sweep, curves(sweep), Search(sweep, settings_of)) == 0
+    assert [job.name for job in sweep.jobs] == ["000", "002", "003", "004"] and len(sweep.configs) == 4
+    assert "001 holds something already" in capsys.readouterr().err
+    assert [job.name for job in Sweep.load(sweep.folder).jobs] == ["000", "002", "003", "004"]
+
+
 def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Means over seeds; groups of choices, lists and numbers come back as they were."""
     own = {"a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"], "b": ["net=small"]}
