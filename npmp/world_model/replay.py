@@ -106,7 +106,9 @@ class Replay:
 
     def moments(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> dict[str, Tensor]:
         """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""
-        slot, env = self._draw(batch, 0, generator, tracking=tracking)
+        return self._at(*self._draw(batch, 0, generator, tracking=tracking))
+
+    def _at(self, slot: Tensor, env: Tensor) -> dict[str, Tensor]:
         integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
         floats = {k: v[slot, env] for k, v in self.floats.items()}
         return floats | integers | {"state": self._above_ground(floats["state"], slot, env)}
@@ -120,9 +122,20 @@ class Replay:
         lowered[..., 2] -= self.floats["footing"][slot, env, 0]  # the third number of a packed state
         return lowered
 
-    def starts(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> Start:
-        """Random single moments to imagine from; `tracking`: of robots that have reference left."""
-        return Start(**self.moments(batch, generator, tracking=tracking))
+    def starts(self, batch: int, generator: torch.Generator, *, tracking: bool = False, fresh: int = 0) -> Start:
+        """Random single moments to imagine from.
+
+        tracking: of robots that have reference left. fresh: so many of them where an episode began, the decoder's
+        memory empty, if there are any such.
+        """
+        slot, env = self._draw(batch, 0, generator, tracking=tracking)
+        if fresh:
+            begun = torch.nonzero(self.first[: self.filled])
+            begun = begun[~self.floats["hidden"][begun[:, 0], begun[:, 1]].any(-1)]  # others were sent elsewhere
+            if len(begun):
+                drawn = torch.randint(len(begun), (fresh,), generator=generator, device=self.device)
+                slot[:fresh], env[:fresh] = begun[drawn].T
+        return Start(**self._at(slot, env))
 
     def stretches(
         self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False

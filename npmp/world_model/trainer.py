@@ -42,6 +42,7 @@ class WorldModelConfig(ThroughModelConfig):
     """Settings of the fast path. Raises ValueError for values out of range."""
 
     horizon: tuple[int, int] = (16, 24)
+    fresh_starts: float = 0.0  # share of the imagined robots that begin where an episode did
     burn_in: int = 0  # control steps before imagination over which the decoder's memory is computed anew
     optimizer: str = "adam"  # of the policy; muon: Muon for hidden matrices, Adam for the rest
     discount: float = 0.97
@@ -68,7 +69,9 @@ class WorldModelConfig(ThroughModelConfig):
         ranges.not_negative(
             self, "action_noise", "beta", "rejoin_rate", "prior_posture", "prior_wasserstein", "burn_in"
         )
-        ranges.share(self, "discount")
+        ranges.share(self, "discount", "fresh_starts")
+        if self.fresh_starts and self.burn_in:
+            raise ValueError("fresh_starts needs burn_in=0: where an episode begins, nothing lies before")
         if not self.burn_in < min(self.warmup_steps, self.replay_steps):
             raise ValueError(f"burn_in ({self.burn_in}) must be below warmup_steps and replay_steps")
         if self.optimizer not in OPTIMIZERS:
@@ -283,7 +286,8 @@ class WorldModelTrainer(Resumable):
             c.prior_posture or c.prior_wasserstein
         )  # what acted from the prior is then nothing to learn from
         if not c.burn_in:
-            return self.replay.starts(c.policy_batch, self.generator, tracking=tracking)
+            fresh = round(c.fresh_starts * c.policy_batch)
+            return self.replay.starts(c.policy_batch, self.generator, tracking=tracking, fresh=fresh)
         stretch, first = self.replay.stretches(c.policy_batch, c.burn_in, self.generator, tracking=tracking)
         return self.imagination.burn_in(stretch, first, self.generator)
 

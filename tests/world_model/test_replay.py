@@ -131,6 +131,24 @@ def test_starts_of_robots_that_have_reference_left() -> None:
     assert len(replay.starts(5, torch.Generator(), tracking=True).frame) == 5  # nobody tracks: any moment
 
 
+def test_a_share_of_starts_is_where_episodes_began() -> None:
+    """Of 30 steps of three robots: at 12 an episode of robot 1 begins, at 20 robot 2 is sent elsewhere with what it
+    remembers."""
+    replay = Replay(20, ENVS, SIZES)
+    for t in range(30):
+        first = torch.tensor([False, t == 12, t == 20])
+        memory = {k: torch.ones(ENVS, v) for k, v in SIZES.items()}
+        memory["hidden"][1] *= float(t != 12)
+        replay.add(torch.arange(ENVS), torch.full((ENVS,), t), first, **memory)
+    generator = torch.Generator().manual_seed(0)
+    start = replay.starts(400, generator, fresh=100)
+    assert torch.equal(start.last_frame[:100], torch.full((100,), 12)) and bool((start.frame[:100] == 1).all())
+    assert len(torch.unique(start.last_frame[100:])) == 20
+    for t in range(20):
+        replay.add(torch.arange(ENVS), torch.full((ENVS,), t), torch.zeros(ENVS, dtype=torch.bool), **memory)
+    assert len(torch.unique(replay.starts(400, generator, fresh=400).last_frame)) == 20  # none began: any moment
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
