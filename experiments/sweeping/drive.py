@@ -64,6 +64,7 @@ class _Drive:
         self.pruned: set[int] = set()  # jobs that were told to stop for good
         self.shown: dict[int, Progress] = {}
         self.disk_full = False
+        self.on_terminal = sys.stderr.isatty()  # asked now: while a table is shown, what stands for stderr says no
 
     def run(self, workers: Workers) -> int:
         """Returns the exit code."""
@@ -103,6 +104,8 @@ class _Drive:
             for job in sweep.jobs:
                 job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
             self.keep()
+            if live is not None:
+                live.update(self.table(), refresh=True)
         if noted:
             print(f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr)
             return 128 + noted[0]
@@ -163,7 +166,7 @@ class _Drive:
 
     def _live(self) -> AbstractContextManager[Live | None]:
         """The table on a terminal, nothing elsewhere."""
-        if sys.stderr.isatty():
+        if self.on_terminal:
             return Live(self.table(), console=console(stderr=True), auto_refresh=False)
         return nullcontext()
 
@@ -174,7 +177,7 @@ class _Drive:
 
     def tell(self, i: int, what: str) -> None:
         """A line, where there is no table."""
-        if not sys.stderr.isatty():
+        if not self.on_terminal:
             job, sweep = self.sweep.jobs[i], self.sweep
             score = "" if job.score is None else f", {sweep.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
@@ -197,9 +200,8 @@ def jobs_table(
         score = done.score if done.score is not None else job.score
         state = Text(job.state, style=COLOURS[job.state])
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
-        rows.append(
-            (Text(named), state, steps, "" if score is None else f"{score:.4g}", clock(seconds), left, job.host)
-        )
+        reached, taken = "" if score is None else f"{score:.4g}", clock(seconds) if seconds else ""
+        rows.append((Text(named), state, steps, reached, taken, left, job.host))
     counts = ", ".join(
         f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
         if any(job.state == state for job in sweep.jobs)
