@@ -32,14 +32,18 @@ def collectors_of(config: DictConfig) -> CollectorsConfig | None:
     """
     if config.get("actors") is None:
         return None
-    at_least(config, num_actors=1)
+    at_least(config, num_actors=1, **({"learners": 1} if "learners" in config else {}))  # a run to resume may be older
     if config.most_behind is not None:
         at_least(config, most_behind=1)
     if config.get("sim", "batch") != "batch":
         raise InputError(f"sim={config.sim}: actors= collect on the CPU; use sim=batch")
     one_of(config, "actors", *KINDS)
     return CollectorsConfig(
-        str(config.actors), int(config.num_actors), sync=bool(config.actors_sync), most_behind=config.most_behind
+        str(config.actors),
+        int(config.num_actors),
+        sync=bool(config.actors_sync),
+        learners=int(config.get("learners", 1)),
+        most_behind=config.most_behind,
     )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
-from npmp import ranges
+from npmp import parallel, ranges
 from npmp.checkpoint import not_finite, prefixed, under
 from npmp.imitation.networks import OnPolicyConfig, new_networks
 from npmp.imitation.policy import (
@@ -393,7 +393,13 @@ class PPOTrainer(Resumable):
                 setattr(self.learner.storage, name, value)
             elif value is not self._own_observations:  # of another process
                 self.learner.storage.observations.update_(value)
-        learned = self.learner.update()
+        ppo = self.learner
+        ppo.is_multi_gpu, ppo.gpu_world_size, ppo.gpu_global_rank = (
+            parallel.count() > 1,
+            parallel.count(),
+            parallel.rank(),
+        )
+        learned = ppo.update()
         self.iteration_count += 1
         return gathered.figures | {
             "loss_surrogate": learned["surrogate"],

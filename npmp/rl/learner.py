@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from npmp import parallel
 from npmp.rl import gaussian, popart, returns, vmpo
 from npmp.rl.gradients import clip_gradients
 from npmp.rl.popart import PopArtStats
@@ -341,6 +342,7 @@ class VMPOLearner:
         """One step of Adam. Returns the norms of the policy's and the critic's gradient."""
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        parallel.average_gradients(weight for group in self._optimizer.param_groups for weight in group["params"])
         # A gradient that is no number stops here, before it reaches the weights. The duals' is not clipped.
         clip_gradients(self.duals.parameters())
         limit = self.config.max_gradient_norm
@@ -433,6 +435,10 @@ class VMPOLearner:
     def _update_popart(self, targets: Tensor, valid: Tensor) -> None:
         """After the optimizer's step: the gradient belongs to the head as it was before the rescaling."""
         new = popart.update_stats(self._popart, targets, valid, self.config.popart_step_size)
+        own = new.mean.clone()
+        parallel.average_([new.mean])
+        new.variance.add_((own - new.mean).square())  # about the mean of all learners' returns
+        parallel.average_([new.variance])
         head = self.critic.value_head
         assert isinstance(head, nn.Linear)  # checked in the constructor; for the type checker
         weight, bias = popart.rescale_head(head.weight, head.bias, self._popart, new)

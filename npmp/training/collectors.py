@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.cluster import connect
 from npmp.envs import TaskEnv
-from npmp.training.trainer import Distributable, Gathered, Trainer
+from npmp.training.trainer import Distributable, Gathered
 from npmp.tree import map_tree
 
 KINDS = ("ray", "inline")
@@ -39,19 +38,28 @@ class CollectorsConfig:
     kind: str = "ray"
     number: int = 2
     sync: bool = False  # every batch by the newest weights, in turn: nothing is collected while the learner learns
+    learners: int = 1  # each with so many collectors
     most_behind: int | None = None  # updates; older batches are thrown away. None: twice what goes round in step
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "number", *(() if self.most_behind is None else ("most_behind",)))
+        ranges.at_least_one(self, "number", "learners", *(() if self.most_behind is None else ("most_behind",)))
         if self.kind not in KINDS:
             raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
+        if self.learners > 1 and self.kind != "ray":
+            raise InputError(f"learners={self.learners} are processes of Ray, as their collectors are; use actors=ray")
 
 
 Make = Callable[[int], Distributable]  # a trainer to collect with, by its seed
 
 
+def batches_per_update(trainer: object, config: CollectorsConfig | None) -> int:
+    """How many collectors' batches an update of all learners takes, each as large as one of the process that learns
+    would be."""
+    return batches_at_once(trainer, config) * (1 if config is None else config.learners)
+
+
 def batches_at_once(trainer: object, config: CollectorsConfig | None) -> int:
-    """How many collectors' batches an update takes, each as large as one of the process that learns would be."""
+    """The same, of one learner."""
     if config is None or config.sync or config.kind == "inline" or getattr(trainer, "of_all_collectors", True):
         return 1
     return max(1, config.number // 2) if cast(Distributable, trainer).joins else 1
@@ -80,7 +88,7 @@ class Collector:
     def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
         """A batch by these weights."""
         begun = time.perf_counter()
-        self.trainer.act_as({name: torch.tensor(value) for name, value in weights.items()})
+        self.trainer.act_as(as_tensors(weights))
         gathered = self.trainer.gather(progress)
         robots = self.trainer.env.robots
         batch = Batch(version, gathered, time.perf_counter() - begun, list(robots.breakdowns), robots.lost)
@@ -102,7 +110,7 @@ class Inline:
 
     def put(self, weights: dict[str, Tensor]) -> Any:
         """Weights, as `ask` takes them."""
-        return _plain(weights)
+        return as_arrays(weights)
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
         """The next batch of one of these collectors; None while there is none."""
@@ -134,7 +142,7 @@ class OnRay:
 
     def put(self, weights: dict[str, Tensor]) -> Any:
         """As `Inline.put`: into Ray's object store, once for all collectors."""
-        return self._ray.put(_plain(weights))
+        return self._ray.put(as_arrays(weights))
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
         """As `Inline.take`; waits a moment. One whose process is gone is replaced, by one with another seed."""
@@ -167,39 +175,14 @@ class OnRay:
             self._ray.kill(actor)
 
 
-@contextmanager
-def distributed(
-    trainer: Trainer, make: Callable[[int, int], Trainer], config: CollectorsConfig | None, *, robots: int, seed: int
-) -> Iterator[Trainer]:
-    """The trainer as it is, or, with a configuration, with collectors for as long as this lasts.
-
-    Args:
-      make: a trainer with so many robots and this seed; it goes to other processes.
-      robots: of an iteration. Each collector has as many, or its share where all of them are one batch.
-
-    Raises:
-      InputError: for a trainer that collects for itself alone, or robots that cannot be shared out evenly.
-    """
-    if config is None:
-        yield trainer
-        return
-    if not hasattr(trainer, "gather"):
-        raise InputError(f"actors={config.kind}: {type(trainer).__name__} collects in its own process only")
-    learner = cast(Distributable, trainer)
-    each = robots
-    if learner.of_all_collectors:
-        each, rest = divmod(robots, config.number)
-        if rest:
-            raise InputError(f"{robots} robots (algo.num_envs) do not divide evenly by num_actors={config.number}")
-    with_collectors = Distributed(learner, lambda own: cast(Distributable, make(each, own)), config, seed=seed)
-    try:
-        yield with_collectors
-    finally:
-        with_collectors.close()
+def as_arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Tensors as other processes take them."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
 
 
-def _plain(weights: dict[str, Tensor]) -> dict[str, Any]:
-    return {name: value.detach().cpu().numpy().copy() for name, value in weights.items()}
+def as_tensors(arrays: dict[str, Any]) -> dict[str, Tensor]:
+    """The inverse."""
+    return {name: torch.tensor(value) for name, value in arrays.items()}
 
 
 class Distributed:

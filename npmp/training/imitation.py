@@ -23,7 +23,8 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
 from npmp.tracking import track
 from npmp.training import run
-from npmp.training.collectors import batches_at_once, distributed
+from npmp.training.collectors import batches_per_update
+from npmp.training.learners import distributed
 from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
@@ -179,12 +180,12 @@ def train_module(
 
     described = _described(motions, chosen, about or {})
 
-    def collector(robots: int, seed: int) -> Trainer:
-        return new_trainer(chosen.of_a_collector, robots, seed)[0]
+    def another(robots: int, seed: int, device: str | None) -> Trainer:
+        return new_trainer(chosen.of_another(device), robots, seed)[0]
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.times(batches_at_once(trainer, chosen.collectors)).iterations(chosen.steps),
+        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
@@ -196,7 +197,9 @@ def train_module(
         rates=schedule.rates,
         logger=chosen.logger,
     )
-    with distributed(trainer, collector, chosen.collectors, robots=chosen.robots_at_once, seed=seed) as at_work:
+    with distributed(
+        trainer, another, chosen.collectors, chosen.device, robots=chosen.robots_at_once, seed=seed
+    ) as at_work:
         return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
 
 

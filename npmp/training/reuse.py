@@ -31,7 +31,8 @@ from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.collectors import batches_at_once, distributed
+from npmp.training.collectors import batches_per_update
+from npmp.training.learners import distributed
 from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 
@@ -132,8 +133,8 @@ def train_policy(
     robots, new = chosen.robots_at_once, policy is None
     trainer, schedule = _trainer(chosen, task, skill, learner, motions, robots, new=new, seed=seed)
 
-    def collector(robots: int, seed: int) -> Trainer:
-        one, own = chosen.of_a_collector, make_task()
+    def another(robots: int, seed: int, device: str | None) -> Trainer:
+        one, own = chosen.of_another(device), make_task()
         return _trainer(one, own, *_networks(source, one, own, seed, policy), motions, robots, new=new, seed=seed)[0]
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,7 +144,7 @@ def train_policy(
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.times(batches_at_once(trainer, chosen.collectors)).iterations(chosen.steps),
+        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(chosen.steps),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
@@ -156,7 +157,7 @@ def train_policy(
         logger=chosen.logger,
         belongs_to=learner.contract.module_sha256,
     )
-    with distributed(trainer, collector, chosen.collectors, robots=robots, seed=seed) as at_work:
+    with distributed(trainer, another, chosen.collectors, chosen.device, robots=robots, seed=seed) as at_work:
         return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
 
 

@@ -21,7 +21,7 @@ from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
-from npmp.training.collectors import CollectorsConfig, Distributed
+from npmp.training.collectors import CollectorsConfig
 from npmp.training.guard import Guard
 from npmp.training.log import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
@@ -71,10 +71,9 @@ class RunSettings:
         """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
 
-    @property
-    def of_a_collector(self) -> Self:
-        """The same, for a process that only collects: on one core."""
-        return replace(self, device="cpu", num_threads=1)
+    def of_another(self, device: str | None) -> Self:
+        """The same, for another process: one that learns on a device, or, with None, only collects, on one core."""
+        return replace(self, device=device or "cpu", num_threads=1)
 
     @property
     def place(self) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def train(
     log.close()
     summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
     summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
-    summary |= trainer.timings() if isinstance(trainer, Distributed) else {}
+    summary |= getattr(trainer, "timings", dict)()  # of one with collectors
     with atomic_path(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     return summary

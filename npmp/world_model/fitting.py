@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npmp import ranges
+from npmp import parallel, ranges
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, differentiate
 from npmp.envs.task_env import TaskEnv
@@ -74,10 +74,11 @@ class ThroughModelConfig(ModelFitConfig):
 
 
 def descend(loss: Tensor, module: nn.Module, limit: float, *optimizers: torch.optim.Optimizer) -> float:
-    """One step down a module's gradient, no longer than the limit; none where it is not finite: one bad batch must not
-    poison the run. Returns the gradient's norm before."""
+    """One step down a module's gradient (its mean over all learners), no longer than the limit; none where it is not
+    finite: one bad batch must not poison the run. Returns the gradient's norm before."""
     module.zero_grad(set_to_none=True)
     loss.backward()
+    parallel.average_gradients(module.parameters())
     norm = nn.utils.clip_grad_norm_(module.parameters(), limit).item()
     if math.isfinite(norm):
         for optimizer in optimizers:

@@ -25,8 +25,9 @@ from npmp.training.collectors import (
     Distributed,
     Inline,
     batches_at_once,
-    distributed,
+    batches_per_update,
 )
+from npmp.training.learners import distributed
 from npmp.training.run import Schedule
 from npmp.training.tables import read_table
 from npmp.training.trainer import Gathered, mean_figures
@@ -151,6 +152,9 @@ def test_how_much_an_update_takes() -> None:
     config = CollectorsConfig("ray", 8)
     assert batches_at_once(Counter(), config) == 4 and batches_at_once(Counter(of_all=True), config) == 1
     assert batches_at_once(Counter(), None) == batches_at_once(Counter(), CollectorsConfig("ray", 8, sync=True)) == 1
+    assert (
+        batches_per_update(Counter(), CollectorsConfig("ray", 8, learners=2)) == 8 and batches_per_update(0, None) == 1
+    )
     assert Schedule(0, 100, (), "").times(4).iterations(2000) == 5
 
 
@@ -162,16 +166,16 @@ def test_settings() -> None:
     whole: Any = Counter(of_all=True)
     with (
         pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),
-        distributed(whole, lambda n, seed: whole, CollectorsConfig("inline"), robots=7, seed=0),
+        distributed(whole, lambda n, seed, device: whole, CollectorsConfig("inline"), "cpu", robots=7, seed=0),
     ):
         pass
     alone: Any = SimpleNamespace()
     with (
         pytest.raises(InputError, match="collects in its own process only"),
-        distributed(alone, lambda n, seed: alone, CollectorsConfig("inline"), robots=8, seed=0),
+        distributed(alone, lambda n, seed, device: alone, CollectorsConfig("inline"), "cpu", robots=8, seed=0),
     ):
         pass
-    with distributed(whole, lambda n, seed: whole, None, robots=7, seed=0) as same:
+    with distributed(whole, lambda n, seed, device: whole, None, "cpu", robots=7, seed=0) as same:
         assert same is whole
 
 

@@ -1,0 +1,63 @@
+"""Several learners of one policy (torch.distributed): what they average. Of one alone, everything stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+PATIENCE = timedelta(minutes=30)  # of a learner that waits for another, which may be judging or writing
+
+
+def count() -> int:
+    """How many learn together."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return distributed.get_rank() if count() > 1 else 0
+
+
+def meeting_place(host: str, learners: int) -> distributed.TCPStore:
+    """Where they find each other, kept by the first of them; its `port` is what the others need."""
+    return distributed.TCPStore(host, 0, learners, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+
+
+def join(store: distributed.Store, rank: int, learners: int, device: str) -> None:
+    """Be one of so many learners; returns when all are there. device: of this one."""
+    kind = torch.device(device)
+    if kind.type == "cuda":
+        torch.cuda.set_device(kind)
+    backend = "nccl" if kind.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=learners, timeout=PATIENCE)
+
+
+def leave() -> None:
+    """Be alone again."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def average_(tensors: Sequence[Tensor]) -> None:
+    """Replace tensors of one type by their means over all learners, who call this with the same shapes."""
+    if count() == 1 or not tensors:
+        return
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    distributed.all_reduce(flat)
+    flat /= count()
+    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def average_gradients(weights: Iterable[Tensor]) -> None:
+    """Replace gradients by their means over all learners; a weight that one of them does without has none there."""
+    if count() == 1:
+        return
+    learned = [weight for weight in weights if weight.requires_grad]
+    for weight in learned:
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+    average_([weight.grad for weight in learned if weight.grad is not None])
