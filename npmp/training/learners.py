@@ -100,7 +100,7 @@ class Learners:
         self.first, self.learners = first, (learners := len(devices))
         self._ray = connect(f"learners={learners}")
         host = self._ray.util.get_node_ip_address()
-        store = parallel.meeting_place(host, learners)
+        self._meet = parallel.meeting_place(host, learners), 0, learners, devices[0]
         kind = self._ray.remote(
             num_cpus=0,  # whoever shares a core with a learner is slow, but not stuck
             max_restarts=0,
@@ -110,9 +110,8 @@ class Learners:
         )(Follower)
         made = self._ray.put(make)
         self._others = [
-            kind.remote(made, rank, learners, (host, store.port), devices[rank]) for rank in range(1, learners)
+            kind.remote(made, rank, learners, (host, self._meet[0].port), devices[rank]) for rank in range(1, learners)
         ]
-        parallel.join(store, 0, learners, devices[0])
         self._told = False  # the others have the first one's state
 
     def __getattr__(self, name: str) -> Any:
@@ -124,6 +123,8 @@ class Learners:
         Raises:
           RuntimeError: when another learner is gone.
         """
+        if parallel.count() == 1:  # what a run does before its first iteration it does alone
+            parallel.join(*self._meet)
         state = None if self._told else self._ray.put(as_arrays(self.first.state_dict()))
         self._told = True
         begun = self.first.env_steps
