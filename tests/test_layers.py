@@ -25,6 +25,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.shelf",
         "npmp.devices",
         "npmp.cluster",
+        "npmp.parallel",
     ),
     ("npmp.artifact",),
     ("npmp.checkpoint",),
