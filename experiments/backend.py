@@ -25,14 +25,18 @@ def robots_config_of(randomization: DictConfig | None, like: Wired, *, hold: str
 
 
 def collectors_of(config: DictConfig) -> CollectorsConfig | None:
-    """`actors`, `num_actors` and `actors_sync`; None where the process that learns collects, too.
+    """Who collects, and how many learn; None where the process that learns collects, too.
 
     Raises:
       InputError: for a kind that does not exist, or numbers out of range.
     """
+    if "learners" in config:  # a run to resume may be older
+        at_least(config, learners=1)
     if config.get("actors") is None:
+        if config.get("learners", 1) > 1:
+            raise InputError(f"learners={config.learners} need collectors of their own: actors=ray")
         return None
-    at_least(config, num_actors=1, **({"learners": 1} if "learners" in config else {}))  # a run to resume may be older
+    at_least(config, num_actors=1)
     if config.most_behind is not None:
         at_least(config, most_behind=1)
     if config.get("sim", "batch") != "batch":

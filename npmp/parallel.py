@@ -8,17 +8,21 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 
+from mocap_data.errors import InputError
+
 PATIENCE = timedelta(minutes=30)  # of a learner that waits for another, which may be judging or writing
+
+_joined = (1, 0)  # how many learn together, and which of them this is; a process group of others is none of ours
 
 
 def count() -> int:
     """How many learn together."""
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return _joined[0]
 
 
 def rank() -> int:
     """Which of them this is, from 0."""
-    return distributed.get_rank() if count() > 1 else 0
+    return _joined[1]
 
 
 def meeting_place(host: str, learners: int) -> distributed.TCPStore:
@@ -27,17 +31,27 @@ def meeting_place(host: str, learners: int) -> distributed.TCPStore:
 
 
 def join(store: distributed.Store, rank: int, learners: int, device: str) -> None:
-    """Be one of so many learners; returns when all are there. device: of this one."""
+    """Be one of so many learners; returns when all are there. device: of this one.
+
+    Raises:
+      InputError: in a process that torch.distributed is used in already.
+    """
+    global _joined
+    if distributed.is_initialized():
+        raise InputError("several learners are processes of their own making; this one has a process group already")
     kind = torch.device(device)
     if kind.type == "cuda":
         torch.cuda.set_device(kind)
     backend = "nccl" if kind.type == "cuda" else "gloo"
     distributed.init_process_group(backend, store=store, rank=rank, world_size=learners, timeout=PATIENCE)
+    _joined = learners, rank
 
 
 def leave() -> None:
     """Be alone again."""
-    if distributed.is_available() and distributed.is_initialized():
+    global _joined
+    if _joined != (1, 0):
+        _joined = 1, 0
         distributed.destroy_process_group()
 
 

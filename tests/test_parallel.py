@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import distributed, multiprocessing, nn
 
+from mocap_data.store import MotionSet
 from npmp import parallel
+from npmp.imitation import MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
+from npmp.nets import NetConfig
 from npmp.rl import popart
 from npmp.rl.learner import VMPOConfig, VMPOLearner
+from npmp.robots import load
 from npmp.world_model.fitting import descend
+from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from tests.environments import imitation_env
+
+STEP = 0.3
+RETURNS = [[0.0, 2.0, 5.0, 9.0], [1.0, 1.5, -3.0, 4.0], [7.0, 8.0, 2.0, 2.5]]
+NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
+TINY = WorldModelConfig(
+    collect_steps=4, replay_steps=24, warmup_steps=12, model_hidden=(16,), model_updates=1, model_batch=16, window=4,
+    policy_updates=1, policy_batch=8, horizon=(3, 5), prior_share=0.3, prior_steps=4, rejoin_rate=5.0,
+)  # fmt: skip
+MO_TINY = MOVMPOConfig(unroll=6, critic_hidden=(16,))
+PPO_TINY = PPOConfig(unroll=6, epochs=2, mini_batches=2, critic_hidden=(16,))
 
 
 def test_one_alone_averages_nothing() -> None:
@@ -33,19 +51,23 @@ def _learner(rank: int, place: str, out: str) -> None:
     nn.init.ones_(module.weight)
     loss = module(torch.tensor([[1.0 + 2.0 * rank]])).square().sum() + (module.unused.sum() if rank else 0.0)
     norm = descend(loss, module, 5.0, torch.optim.SGD(module.parameters(), lr=0.1))
-    found |= {"weight": module.weight.detach(), "unused": module.unused.detach(), "norm": torch.tensor(norm)}
+    found |= {"weight": module.weight.detach().clone(), "unused": module.unused.detach().clone()}
+    found["norm"] = torch.tensor(norm)
     # one of them has no number: neither takes a step
     loss = module(torch.tensor([[float("nan") if rank else 1.0]])).sum()
     descend(loss, module, 5.0, torch.optim.SGD(module.parameters(), lr=0.1))
-    found["kept"] = module.weight.detach()
-    # the moments of the returns of both
+    found["kept"] = module.weight.detach().clone()
+    # the moments of the returns of both, three times
     critic = nn.Module()
     critic.value_head = nn.Linear(1, 1)
-    learner = VMPOLearner(nn.Linear(1, 1), critic, VMPOConfig())
-    returns = torch.tensor([[[0.0]], [[2.0]]]) if rank == 0 else torch.tensor([[[5.0]], [[9.0]]])
+    nn.init.ones_(critic.value_head.weight)
+    learner = VMPOLearner(nn.Linear(1, 1), critic, VMPOConfig(popart_step_size=STEP))
     with torch.no_grad():
-        learner._update_popart(returns, torch.ones(2, 1, dtype=torch.bool))
+        for returns in RETURNS:
+            own = torch.tensor(returns[2 * rank : 2 * rank + 2]).reshape(2, 1, 1)
+            learner._update_popart(own, torch.ones(2, 1, dtype=torch.bool))
     found |= {"mean": learner._popart.mean, "variance": learner._popart.variance}
+    found["head"] = critic.value_head.weight.detach().clone()
     save_file(found, Path(out) / f"{rank}.safetensors")
     parallel.leave()
 
@@ -62,12 +84,45 @@ def test_two_learners_take_the_same_step(tmp_path: Path) -> None:
     assert first["weight"].item() == pytest.approx(1.0 - 0.1 * 10.0 * 5.0 / norm)
     assert first["unused"].item() == pytest.approx(1.0 - 0.1 * 0.5 * 5.0 / norm)
     assert torch.equal(first["kept"], first["weight"])
-    both = torch.tensor([0.0, 2.0, 5.0, 9.0])
-    whole = popart.update_stats(
-        popart.initial_stats(1),
-        both.reshape(4, 1, 1),
-        torch.ones(4, 1, dtype=torch.bool),
-        VMPOConfig().popart_step_size,
-    )
-    assert first["mean"].item() == pytest.approx(both.mean().item()) == pytest.approx(whole.mean.item())
-    assert first["variance"].item() == pytest.approx(whole.variance.item())
+    whole = popart.initial_stats(1)
+    for returns in RETURNS:  # of both as one batch
+        valid = torch.ones(4, 1, dtype=torch.bool)
+        whole = popart.update_stats(whole, torch.tensor(returns).reshape(4, 1, 1), valid, STEP)
+    assert first["mean"].item() == pytest.approx(whole.mean.item(), rel=1e-5)
+    assert first["variance"].item() == pytest.approx(whole.variance.item(), rel=1e-5)
+    assert first["head"].item() == pytest.approx(1.0 / popart.std(whole).item(), rel=1e-5)
+
+
+def _iterations(rank: int, place: str, out: str, motions: MotionSet) -> None:
+    """Two iterations of every trainer, from the same weights on other experience."""
+    torch.set_num_threads(1)
+    robot = load("anymal_b")
+    trainers: dict[str, Any] = {
+        "world_model": WorldModelTrainer(imitation_env(robot, motions, 12), NET, TINY),
+        "mo_vmpo": MOVMPOTrainer(imitation_env(robot, motions, 8), NET, MO_TINY),
+    }
+    if importlib.util.find_spec("rsl_rl") is not None:
+        trainers["ppo"] = PPOTrainer(imitation_env(robot, motions, 8), NET, PPO_TINY)
+    trainers["world_model"].warm_up()
+    parallel.join(distributed.FileStore(place, 2), rank, 2, "cpu")
+    for name, trainer in trainers.items():
+        trainer.generator.manual_seed(100 + rank)
+        figures = [trainer.iteration(i / 8) for i in range(2)]
+        found = {key: value.clone().contiguous() for key, value in trainer.state_dict().items()}
+        save_file(found | {"error": torch.tensor(figures[-1]["error"])}, Path(out) / f"{name}_{rank}.safetensors")
+    parallel.leave()
+
+
+@pytest.mark.slow
+def test_trainers_learn_the_same_from_other_experience(motions: MotionSet, tmp_path: Path) -> None:
+    """Weights, moments of optimizers and values, duals and targets are equal to the bit; what was seen is not."""
+    multiprocessing.spawn(_iterations, (str(tmp_path / "store"), str(tmp_path), motions), nprocs=2)
+    own = ("env.", "replay.", "carried.", "generator", "range", "z.", "memory")  # a learner's own
+    paths = sorted(tmp_path.glob("*_0.safetensors"))
+    assert {"mo_vmpo_0", "world_model_0"} <= {path.stem for path in paths}
+    for path in paths:
+        first, second = load_file(path), load_file(path.with_name(path.name.replace("_0", "_1")))
+        assert not torch.equal(first.pop("error"), second.pop("error"))
+        learned = [name for name in first if not name.startswith(own)]
+        assert len(learned) > 40, path.name
+        assert [name for name in learned if not torch.equal(first[name], second[name])] == [], path.name

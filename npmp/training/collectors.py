@@ -26,6 +26,7 @@ from npmp.training.trainer import Distributable, Gathered
 from npmp.tree import map_tree
 
 KINDS = ("ray", "inline")
+COUNTS = ("actor_deaths", "thrown_away")  # figures that are counts of the run so far
 WAIT_S = 1.0  # between looks while nothing comes
 SILENT_S = 60.0  # of waiting, after which it is said
 MOST_BARREN = 20  # deaths in a row, after which something is wrong with what they are made of
@@ -127,8 +128,6 @@ class OnRay:
     def __init__(self, make: Make, seeds: Sequence[int]):
         """Raises InputError where Ray is absent or does not answer."""
         self._ray = connect("actors=ray")
-        if (cores := int(self._ray.cluster_resources().get("CPU", 0))) < len(seeds):
-            raise InputError(f"num_actors={len(seeds)}: a core each is needed, Ray has {cores}")
         self._make, self._seeds = self._ray.put(make), list(seeds)
         self._kind = self._ray.remote(num_cpus=1, max_restarts=0)(Collector)
         self._all = [self._kind.remote(self._make, seed, threads=1) for seed in self._seeds]

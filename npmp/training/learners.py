@@ -7,8 +7,10 @@ of its own where the run has them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
 import torch
@@ -17,7 +19,7 @@ from mocap_data.errors import InputError
 from npmp import parallel
 from npmp.cluster import connect
 from npmp.rl import NonFiniteGradient
-from npmp.training.collectors import CollectorsConfig, Distributed, as_arrays, as_tensors
+from npmp.training.collectors import COUNTS, CollectorsConfig, Distributed, as_arrays, as_tensors
 from npmp.training.trainer import Distributable, Trainer
 
 
@@ -54,6 +56,11 @@ def distributed(
         if rest:
             raise InputError(f"{robots} robots (algo.num_envs) do not divide evenly by num_actors={config.number}")
     devices = [device_of(device, rank) for rank in range(config.learners)]
+    if config.kind == "ray":
+        ray, wanted = connect("actors=ray"), config.number * config.learners
+        if (cores := int(ray.cluster_resources().get("CPU", 0))) < wanted:
+            each_of = f" of learners={config.learners}" if config.learners > 1 else ""
+            raise InputError(f"num_actors={config.number}{each_of}: a core each is needed, Ray has {cores}")
 
     def collector(own: int) -> Distributable:
         return cast(Distributable, make(each, own, None))
@@ -75,70 +82,135 @@ def distributed(
 class Follower:
     """A learner that does as the first does."""
 
-    def __init__(
-        self, make: Callable[[int], Distributed], rank: int, learners: int, place: tuple[str, int], device: str
-    ):
-        """make: a trainer with its collectors, of a rank. place: host and port where the learners meet."""
-        torch.set_num_threads(1)
-        parallel.join(torch.distributed.TCPStore(*place, learners, is_master=False), rank, learners, device)
+    def begin(self, make: Callable[[int], Distributed], rank: int, threads: int) -> None:
+        """make: a trainer with its collectors, of a rank. threads: of torch."""
+        torch.set_num_threads(threads)
         self.trainer, self.rank = make(rank), rank
 
-    def iteration(self, progress: float, state: dict[str, Any] | None) -> dict[str, float]:
-        """As `Trainer.iteration`. state: of the first learner, to go on from, with other draws than its."""
+    def join(self, host: str, port: int, learners: int, device: str) -> None:
+        """Meet the others."""
+        store = torch.distributed.TCPStore(host, port, learners, is_master=False)
+        parallel.join(store, self.rank, learners, device)
+
+    def iteration(
+        self, progress: float, state: dict[str, Any] | None
+    ) -> tuple[dict[str, float], list[dict[str, Any]], int]:
+        """As `Trainer.iteration`. state: of the first learner, to go on from, with other draws than its.
+
+        Returns: metrics, breakdowns of simulations that are remembered, and how many there were.
+        """
         if state is not None:
             self.trainer.load_state_dict(as_tensors(state))
             generator = self.trainer.generator
             generator.manual_seed(generator.initial_seed() + 104729 * self.rank + self.trainer.iteration_count)
-        return self.trainer.iteration(progress)
+        figures, robots = self.trainer.iteration(progress), self.trainer.env.robots
+        broken = list(robots.breakdowns), robots.lost
+        robots.forget_breakdowns()
+        return figures, *broken
+
+    def leave(self) -> None:
+        """Be alone again."""
+        parallel.leave()
 
 
 class Learners:
-    """The first learner as the run sees it; with every iteration of it the others make one."""
+    """The first learner as the run sees it; with every iteration of it the others make one.
+
+    It learns on a thread of its own: where another learner is gone, averaging waits in vain, and does not listen.
+    """
 
     def __init__(self, first: Distributed, make: Callable[[int], Distributed], devices: list[str]):
-        """make: a trainer with its collectors, of a rank. devices: of all, the first one's first."""
-        self.first, self.learners = first, (learners := len(devices))
-        self._ray = connect(f"learners={learners}")
-        host = self._ray.util.get_node_ip_address()
-        self._meet = parallel.meeting_place(host, learners), 0, learners, devices[0]
+        """make: a trainer with its collectors, of a rank. devices: of all, the first one's first.
+
+        Raises:
+          InputError: where another learner cannot be made.
+        """
+        self.first, self.devices = first, devices
+        self._ray = connect(f"learners={len(devices)}")
+        threads = torch.get_num_threads()
+        self._thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,))
+        seen = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ}
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=False
+        )
         kind = self._ray.remote(
             num_cpus=0,  # whoever shares a core with a learner is slow, but not stuck
-            max_restarts=0,
-            runtime_env={
-                "env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-            },  # Ray hides GPUs that it did not give
+            scheduling_strategy=here,  # where the devices were counted
+            # Ray hides GPUs that it did not give
+            runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"} | seen},
         )(Follower)
+        self._others = [kind.remote() for _ in devices[1:]]
+        self._told = self._lost = False  # the others have the first one's state; one of them is gone
         made = self._ray.put(make)
-        self._others = [
-            kind.remote(made, rank, learners, (host, self._meet[0].port), devices[rank]) for rank in range(1, learners)
-        ]
-        self._told = False  # the others have the first one's state
+        begun = [other.begin.remote(made, i + 1, threads) for i, other in enumerate(self._others)]
+        try:
+            self._together(lambda: None, begun)
+        except BaseException:
+            self._stop()
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.first, name)
 
     def iteration(self, progress: float) -> dict[str, float]:
-        """As `Trainer.iteration`; metrics are means over learners.
+        """As `Trainer.iteration`; metrics are means over learners, counts their sums.
 
         Raises:
-          RuntimeError: when another learner is gone.
+          InputError: when another learner is gone; and whatever one of them raises.
         """
         if parallel.count() == 1:  # what a run does before its first iteration it does alone
-            parallel.join(*self._meet)
+            self._meet()
         state = None if self._told else self._ray.put(as_arrays(self.first.state_dict()))
         self._told = True
         begun = self.first.env_steps
         under_way = [other.iteration.remote(progress, state) for other in self._others]
         try:
-            own = self.first.iteration(progress)
-            figures = [own, *self._ray.get(under_way)]
-        except NonFiniteGradient:  # a mean over all of them, so all of them have thrown it away
-            self._ray.wait(under_way, num_returns=len(under_way))
+            own, others = self._together(lambda: self.first.iteration(progress), under_way)
+        finally:
+            self.first.trainer.env_steps += (self.first.env_steps - begun) * len(self._others)
+        robots = self.first.env.robots
+        for _, breakdowns, lost in others:
+            robots.breakdowns.extend(breakdowns)
+            robots.lost += lost
+        summed = {name: sum((figures[name] for figures, _, _ in others), own[name]) for name in own}
+        return {name: value if name in COUNTS else value / len(self.devices) for name, value in summed.items()}
+
+    def _meet(self) -> None:
+        """Have all learners join."""
+        host, number = self._ray.util.get_node_ip_address(), len(self.devices)
+        store = parallel.meeting_place(host, number)
+        joining = [
+            other.join.remote(host, store.port, number, self.devices[i + 1]) for i, other in enumerate(self._others)
+        ]
+        self._together(lambda: parallel.join(store, 0, number, self.devices[0]), joining)
+
+    def _together(self, own: Callable[[], Any], under_way: list[Any]) -> tuple[Any, list[Any]]:
+        """What the first learner makes of its task, and the others of theirs, which is under way; raises what one of
+        them raises, without waiting for those that then wait in vain."""
+        mine, waiting = self._thread.submit(own), list(under_way)
+        try:
+            while waiting and not _failed(mine):
+                done, waiting = self._ray.wait(waiting, timeout=1.0)
+                self._take(done)
+            if waiting:  # whoever is gone is known in a moment, and says more than the first, whose averaging failed
+                self._take(self._ray.wait(waiting, num_returns=len(waiting), timeout=5.0)[0])
+            return mine.result(), self._ray.get(under_way)
+        except NonFiniteGradient:
             raise
-        except (RuntimeError, self._ray.exceptions.RayError) as error:
-            raise RuntimeError(f"one of {self.learners} learners is gone; resume= goes on: {error}") from error
-        self.first.trainer.env_steps += (self.first.env_steps - begun) * (self.learners - 1)
-        return {name: sum(one[name] for one in figures) / len(figures) for name in own}
+        except BaseException as error:
+            self._lost = True
+            if isinstance(error, self._ray.exceptions.RayTaskError):
+                raise error.cause from error
+            if isinstance(error, self._ray.exceptions.RayError):
+                gone = f"one of {len(self.devices)} learners is gone; resume= goes on from the checkpoint"
+                raise InputError(gone) from error
+            raise
+
+    def _take(self, done: list[Any]) -> None:
+        """Raise what others have raised. A gradient that is no number is one of the mean: the first raises it, too."""
+        for reference in done:
+            with suppress(NonFiniteGradient):
+                self._ray.get(reference)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """As `Trainer.load_state_dict`."""
@@ -147,10 +219,22 @@ class Learners:
 
     def close(self) -> None:
         """End the others, and the collectors."""
+        self._stop()
+        self.first.close()
+
+    def _stop(self) -> None:
+        if not self._lost:  # leaving is something that all do together
+            for other in self._others:
+                other.leave.remote()
+            parallel.leave()
         for other in self._others:
             self._ray.kill(other)
+        self._thread.shutdown(wait=False)
         parallel.leave()
-        self.first.close()
+
+
+def _failed(task: Future[Any]) -> bool:
+    return task.done() and not isinstance(task.exception(), NonFiniteGradient | None)
 
 
 def device_of(device: str, rank: int) -> str:

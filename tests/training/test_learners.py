@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import parallel
+from npmp.rl import NonFiniteGradient
 from npmp.training.collectors import CollectorsConfig
 from npmp.training.learners import device_of, distributed
 from npmp.training.trainer import Gathered
@@ -27,13 +29,15 @@ class Slope:
     of_all_collectors, joins = False, True
 
     def __init__(self, robots: int, seed: int, device: str | None):
+        if robots == 13 and device == "cpu":
+            raise InputError("no such robot")
         self.seed, self.robots, self.device = seed, robots, device
         robot_batch = SimpleNamespace(breakdowns=[], lost=0, forget_breakdowns=lambda: None)
         self.env: Any = SimpleNamespace(device="cpu", robots=robot_batch)
         self.module = nn.Linear(1, 1, bias=False)
         nn.init.zeros_(self.module.weight)
         self.generator = torch.Generator().manual_seed(seed)
-        self.iteration_count, self.env_steps, self.drawn = 0, 0, 0.0
+        self.iteration_count, self.env_steps, self.learn_nan = 0, 0, False
 
     def gather(self, progress: float) -> Gathered:
         return Gathered(torch.tensor([[float(self.seed % 7)]]), {"reward": float(self.seed % 7)}, self.robots)
@@ -43,11 +47,18 @@ class Slope:
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         assert gathered is not None
-        if progress == 0.5 and self.device == "cpu":
-            os._exit(1)  # the second learner dies
-        descend(self.module(gathered.data).sum(), self.module, 100.0, torch.optim.SGD(self.module.parameters(), lr=1.0))
-        self.iteration_count += 1
+        if self.device == "cpu":  # the second learner
+            if progress == 0.5:
+                os._exit(1)
+            if progress == 0.6:
+                raise ValueError("no memory left")
+        elif progress == 0.7:
+            raise ValueError("the first, too")
         self.env_steps += gathered.env_steps
+        loss = self.module(gathered.data).sum() * (math.nan if self.learn_nan else 1.0)
+        if not math.isfinite(descend(loss, self.module, 100.0, torch.optim.SGD(self.module.parameters(), lr=1.0))):
+            raise NonFiniteGradient
+        self.iteration_count += 1
         drawn = torch.rand((), generator=self.generator).item()
         return gathered.figures | {"weight": self.module.weight.item(), "drawn": drawn}
 
@@ -85,9 +96,32 @@ def test_two_learners_go_down_the_mean_of_their_gradients(monkeypatch: pytest.Mo
         own = torch.rand((), generator=torch.Generator().manual_seed(5)).item()
         assert figures[0]["drawn"] != own  # the other draws for itself
         assert trainer.env_steps == 2 * 2 * 8 and parallel.count() == 2
-        with pytest.raises(RuntimeError, match="one of 2 learners is gone; resume= goes on"):
+        with pytest.raises(NonFiniteGradient):
+            first.learn_nan = True
+            trainer.iteration(0.2)
+        first.learn_nan = False
+        assert trainer.env_steps == 3 * 2 * 8 and first.module.weight.item() == pytest.approx(-3.0 - 2 * mean)
+        with pytest.raises(InputError, match="one of 2 learners is gone; resume= goes on"):
             trainer.iteration(0.5)
     assert parallel.count() == 1
+    for progress, said in ((0.6, "no memory left"), (0.7, "the first, too")):
+        with (
+            pytest.raises(ValueError, match=said),
+            distributed(Slope(8, 5, None), Slope, config, "cpu", robots=8, seed=5) as trainer,
+        ):
+            trainer.iteration(progress)
+        assert parallel.count() == 1
+    with (
+        pytest.raises(InputError, match="no such robot"),
+        distributed(Slope(13, 5, None), Slope, config, "cpu", robots=13, seed=5),
+    ):
+        pass
+    many = CollectorsConfig("ray", 999, learners=2)
+    with (
+        pytest.raises(InputError, match=r"num_actors=999 of learners=2: a core each is needed, Ray has \d"),
+        distributed(first, Slope, many, "cpu", robots=8, seed=5),
+    ):
+        pass
 
 
 def test_a_gpu_each_and_processes_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,18 @@ def test_the_same_seed_gives_the_same_numbers(robot: Robot, motions: MotionSet) 
     assert logs[0] != logs[2]
 
 
+def test_imagination_may_begin_where_episodes_do(robot: Robot, motions: MotionSet) -> None:
+    trainer = make(robot, motions, config=dataclasses.replace(TINY, fresh_starts=0.5))
+    trainer.warm_up()
+    start = trainer._starts()
+    assert not start.hidden[:4].any() and not start.z[:4].any() and bool((start.frame[:4] < start.last_frame[:4]).all())
+    assert start.hidden[4:].any()
+    with pytest.raises(ValueError, match="fresh_starts needs burn_in=0"):
+        dataclasses.replace(TINY, fresh_starts=0.5, burn_in=2)
+    with pytest.raises(ValueError, match="fresh_starts"):
+        dataclasses.replace(TINY, fresh_starts=1.5)
+
+
 def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: MotionSet) -> None:
     whole = make(robot, motions)
     whole.warm_up()
