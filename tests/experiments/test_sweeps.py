@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from experiments import cli
-from experiments.common import main_of
+from experiments.common import CONF, load_config, main_of
 from experiments.sweeping import drive as driving
 from experiments.sweeping.drive import drive, failures
 from experiments.sweeping.launch import Choice, chosen, settled, with_variants
@@ -370,17 +370,17 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 @pytest.mark.parametrize(
     ("verb", "name", "count", "keys"),
     [
-        ("reuse", "fig6", 12, {"algo.beta"}),
-        ("imitate", "fig7", 24, {"algo.beta", "randomization"}),
-        ("imitate", "ablations", 42, {"algo.ema", "algo.optimizer"}),
-        ("reuse", "walks", 15, {"algo", "joint_space", "high_level.alpha"}),
+        ("reuse", "fig6", 4, {"algo.beta"}),
+        ("imitate", "fig7", 8, {"algo.beta", "randomization"}),
+        ("imitate", "ablations", 14, {"algo.ema", "algo.optimizer"}),
+        ("reuse", "walks", 5, {"algo", "joint_space", "high_level.alpha"}),
     ],
 )
 def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> None:
-    """Every job has a name of its own and settings that its verb takes."""
+    """Every job has a name of its own and settings that its verb takes; here with one seed instead of three."""
     main = main_of(verb)
-    jobs = with_variants(main, ["-m", f"sweep={name}", "data=x.h5", "module=anymal_b_dog", "out=x"])
+    assert load_config(CONF / "sweep" / f"{name}.yaml").hydra.sweeper.params.seed == "0,1,2"
+    jobs = with_variants(main, ["-m", f"sweep={name}", "seed=7", "data=x.h5", "module=anymal_b_dog", "out=x"])
     assert jobs is not None and len({job.name for job in jobs}) == count
     assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
-    assert all("variants" not in settled(main, job, 1) for job in jobs[:: max(1, count // 6)])
-    assert all({"seed=0", "seed=1", "seed=2"} & set(job.overrides) for job in jobs)
+    assert all("variants" not in settled(main, job, 1) for job in jobs[:: max(1, count // 4)])
