@@ -18,6 +18,7 @@ from mocap_data.files import new_hdf5, write_json
 from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
+from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -127,8 +128,10 @@ def show_description(figures: dict[str, Any]) -> None:
 
 def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """Robots on latents of the prior and on white noise."""
+    motions = None if config.data is None else load_motions(str(config.data), robot, config.split)
+    recorded = None if motions is None else analysis.Movement.recorded(motions, robot)
     trials = analysis.wander(
-        str(config.module), None if config.data is None else str(config.data), robot=robot, split=config.split,
+        str(config.module), motions, robot=robot,
         num_robots=config.envs, seconds=config.seconds, seed=run.seed, robots_config=like, threads=run.threads,
         shown=config.shown,
     )  # fmt: skip
@@ -141,18 +144,20 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
         "robots": config.envs,
         "seconds": next(iter(trials.values())).cap_s,
         "seed": run.seed,
-        "latents": summarize(trials, seed=run.seed),
+        "latents": summarize(trials, recorded=recorded, seed=run.seed),
+        **({} if recorded is None else {"recordings": recorded.summary()}),
     }
     write_figures(run, "wander.json", figures)
     if run.out is not None:
-        motions = {
+        shown = {
             f"{kind} {i}": (trial.qpos[:, i].numpy(), trial.up_frames(i))
             for kind, trial in trials.items()
             for i in range(trial.qpos.shape[1])
         }
-        write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / trials["prior"].dt)
+        write_motions(run.out / "rollouts.h5", robot, shown, 1.0 / trials["prior"].dt)
         if config.report:
-            skill_page.wandering(run.out / "report.html", robot, figures, trials, report.made_by(config, run.seed))
+            about = report.made_by(config, run.seed)
+            skill_page.wandering(run.out / "report.html", robot, figures, trials, about, recorded)
     show_wandering(figures)
     where_it_is(config, run)
 
@@ -164,13 +169,15 @@ def show_wandering(figures: dict[str, Any]) -> None:
         ratio = row.get("prior_up_ratio")
         shown = "" if ratio is None else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         keys = ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
-        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
-    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this")
+        like = " ".join(f"{share:.2f}" for share in row.get("overlap", {}).values())
+        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown, like))
+    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this", "like recordings")
     console().print(table(columns, rows, right=columns[1:], box=None))
     say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of "
-        "those still up then count as that, so means are lower bounds. Last column: how many times as long the prior "
-        "keeps them up, with 95 %.",
+        "those still up then count as that, so means are lower bounds. prior / this: how many times as long the prior "
+        "keeps them up, with 95 %; like recordings: shared area of the histograms of speed, turn and feet "
+        "off the ground.",
         wrap=True,
     )
 

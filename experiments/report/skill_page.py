@@ -13,18 +13,24 @@ from experiments.report.figures import Line
 from experiments.report.page import provenance_section, replay_section
 from experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
 from experiments.report.replay import ReplayClip
-from npmp.analysis import Wandering
+from npmp.analysis import Movement, Wandering
+from npmp.analysis.movement import EDGES
 from npmp.robots import Robot
 
 CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}
 
 
 def wandering(
-    out: Path, robot: Robot, found: Mapping[str, Any], trials: Mapping[str, Wandering], provenance: Mapping[str, Any]
+    out: Path,
+    robot: Robot,
+    found: Mapping[str, Any],
+    trials: Mapping[str, Wandering],
+    provenance: Mapping[str, Any],
+    recorded: Movement | None = None,
 ) -> Path:
     """Write the page of robots on latents of the prior and on noise; gives back its path.
 
-    found: the content of wander.json.
+    found: the content of wander.json. recorded: how the recordings move, to compare with.
     """
     clips = [
         ReplayClip(f"{kind} {i}", trial.qpos[:, i].numpy(), 1.0 / trial.dt, tracked_frames=trial.up_frames(i))
@@ -52,13 +58,43 @@ def wandering(
         "step. Starts, physics, senses and pushes are the same."
     )
     section = Section("up", "How long they stay up", [Words(words), Table(columns, rows), chart])
+    like = (
+        []
+        if recorded is None
+        else [_likeness(trials["prior"].movement, recorded, found["latents"]["prior"]["overlap"])]
+    )
     best = found["latents"]["prior"]
     most = f"mean of {found['robots']} robots, {number(found['seconds'])} s at most"
     cards = [
         ("Up on the prior", f"{number(best['up_s_mean'])} s", most),
         ("Path", f"{number(best['path_m'])} m", f"mean until the fall, {number(best['speed_mps'])} m/s"),
     ]
-    return _page(out, robot, f"{found['module']}: wandering without a task", clips, section, cards, provenance)
+    return _page(out, robot, f"{found['module']}: wandering without a task", clips, [section, *like], cards, provenance)
+
+
+def _likeness(prior: Movement, recorded: Movement, overlap: Mapping[str, float]) -> Section:
+    """Histograms of both, one over the other."""
+    charts = []
+    shown = {"speed_mps": ("Speed", "m/s"), "turn_rps": ("Turn", "rad/s"), "feet_up": ("Feet off the ground", "")}
+    for name, (title, unit) in shown.items():
+        pair = [np.asarray(getattr(movement, name), dtype=float) for movement in (prior, recorded)]
+        if not all(len(values) for values in pair):
+            continue
+        weights = [np.repeat([1.0 - i, i], [len(values) for values in pair]) for i in (0.0, 1.0)]
+        bins = {"bins": len(EDGES[name]) - 1, "top": EDGES[name][-1] - EDGES[name][0]}
+        charts.append(
+            figures.histogram(
+                np.concatenate(pair), title=title, unit=unit, weights=weights[0], before=weights[1],
+                names=("prior", "recordings"), **bins,
+            )
+        )  # fmt: skip
+    words = (
+        "On latents of the prior, and in the recordings that robots started from: speed and yaw rate averaged over "
+        "half a second, feet more than 5 mm above the ground. Shared area of the histograms: "
+        + ", ".join(f"{key.partition('_')[0]} {number(share)}" for key, share in overlap.items())
+        + "."
+    )
+    return Section("likeness", "How like the recordings they move", [Words(words), Charts(charts, small=True)])
 
 
 def interpolation(
@@ -90,7 +126,7 @@ def interpolation(
     )
     table = Table(columns, [[number(row[key]) for key in keys] for row in rows])
     section = Section("between", "Between the clips", [Words(words), Charts(charts, small=True), table])
-    return _page(out, robot, f"{found['module']}: between two clips", clips, section, (), provenance)
+    return _page(out, robot, f"{found['module']}: between two clips", clips, [section], (), provenance)
 
 
 def _page(
@@ -98,10 +134,10 @@ def _page(
     robot: Robot,
     title: str,
     clips: Sequence[ReplayClip],
-    section: Section,
+    told: Sequence[Section],
     cards: Sequence[tuple[str, str, str]],
     provenance: Mapping[str, Any],
 ) -> Path:
     shown, packed = replay_section(robot, clips)
-    sections = [shown, section, provenance_section(provenance, Scrubber(out.parent))]
+    sections = [shown, *told, provenance_section(provenance, Scrubber(out.parent))]
     return assemble(out, title=title, cards=cards, sections=sections, replay=packed)

@@ -12,6 +12,7 @@ A module is a `SkillModule`, its folder, or the name of a shipped one.
 from npmp.analysis.description import describe, open_module
 from npmp.analysis.interpolation import ALIGNMENTS, MIXES, Interpolation, interpolate
 from npmp.analysis.latents import LatentUse, latent_use
+from npmp.analysis.movement import Movement
 from npmp.analysis.wandering import LATENTS, Ratio, Wandering, ratio_of_means, wander
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "MIXES",
     "Interpolation",
     "LatentUse",
+    "Movement",
     "Ratio",
     "Wandering",
     "describe",
