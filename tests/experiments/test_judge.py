@@ -152,7 +152,7 @@ def test_a_module_that_is_nowhere_must_be_named(
     shutil.copytree(policy, tmp_path / "alone")
     arguments = [f"policy={tmp_path / 'alone'}", "task=walk", f"out={tmp_path / 'out'}", *TINY]
     assert cli.main(["evaluate", *arguments]) == 2
-    assert "is none of those shipped (anymal_b_dog, op3_cmu) and not beside" in capfd.readouterr().err
+    assert "is none of those shipped (anymal_b_dog, anymal_b_dog_mirrors, op3_cmu) and not beside" in capfd.readouterr().err
     assert cli.main(["evaluate", *arguments, f"module={policy.parent / 'module'}"]) == 0
 
 
