@@ -12,7 +12,7 @@ import torch
 from experiments import cli
 from experiments.common import compose
 from experiments.report import policy_page
-from npmp import policies, robots
+from npmp import modules, policies, robots
 from npmp.envs import Trial
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, module_sha256, rough
@@ -152,7 +152,8 @@ def test_a_module_that_is_nowhere_must_be_named(
     shutil.copytree(policy, tmp_path / "alone")
     arguments = [f"policy={tmp_path / 'alone'}", "task=walk", f"out={tmp_path / 'out'}", *TINY]
     assert cli.main(["evaluate", *arguments]) == 2
-    assert "is none of those shipped (anymal_b_dog, anymal_b_dog_mirrors, op3_cmu) and not beside" in capfd.readouterr().err
+    shipped = ", ".join(modules.names())
+    assert f"is none of those shipped ({shipped}) and not beside" in capfd.readouterr().err
     assert cli.main(["evaluate", *arguments, f"module={policy.parent / 'module'}"]) == 0
 
 
