@@ -57,19 +57,16 @@ def wandering(
         "white_actions: joint targets with the mean and spread that they have under the prior, independent at every "
         "step. Starts, physics, senses and pushes are the same."
     )
-    section = Section("up", "How long they stay up", [Words(words), Table(columns, rows), chart])
-    like = (
-        []
-        if recorded is None
-        else [_likeness(trials["prior"].movement, recorded, found["latents"]["prior"]["overlap"])]
-    )
     best = found["latents"]["prior"]
+    sections = [Section("up", "How long they stay up", [Words(words), Table(columns, rows), chart])]
+    if recorded is not None and best["overlap"]:  # none of a trial that ended at once
+        sections.append(_likeness(trials["prior"].movement, recorded, best["overlap"]))
     most = f"mean of {found['robots']} robots, {number(found['seconds'])} s at most"
     cards = [
         ("Up on the prior", f"{number(best['up_s_mean'])} s", most),
         ("Path", f"{number(best['path_m'])} m", f"mean until the fall, {number(best['speed_mps'])} m/s"),
     ]
-    return _page(out, robot, f"{found['module']}: wandering without a task", clips, [section, *like], cards, provenance)
+    return _page(out, robot, f"{found['module']}: wandering without a task", clips, sections, cards, provenance)
 
 
 def _likeness(prior: Movement, recorded: Movement, overlap: Mapping[str, float]) -> Section:

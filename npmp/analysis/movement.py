@@ -19,6 +19,7 @@ from npmp.tasks.walk import RecordedVelocities, heading_velocity
 WINDOW_S = 0.5  # over which velocities are averaged: within a stride a body sways
 OFF_GROUND_M = 0.005  # height of a foot's lowest point from which on it is off the ground
 STANDING_MPS = 0.1
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 EDGES = {"speed_mps": np.arange(0.0, 4.05, 0.1), "turn_rps": np.arange(0.0, 4.1, 0.2), "feet_up": np.arange(-0.5, 5.0)}
 
 
@@ -56,10 +57,9 @@ class Movement(NamedTuple):
         ground."""
         if not len(self.speed_mps):
             return {}
-        at = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64)
         figures: dict[str, Any] = {"standing_share": (self.speed_mps < STANDING_MPS).double().mean().item()}
         for name in ("speed_mps", "turn_rps"):
-            figures[name] = np.quantile(getattr(self, name).double().numpy(), at.numpy()).tolist()
+            figures[name] = np.quantile(getattr(self, name).double().numpy(), QUANTILES).tolist()
         return figures | ({"feet_up": self.feet_up.double().mean().item()} if len(self.feet_up) else {})
 
     def overlap(self, other: Movement) -> dict[str, float]:
@@ -80,7 +80,7 @@ class MovementRecorder:
     """Gathers the movement of robots, step by step."""
 
     def __init__(self, env: TaskEnv[Any]):
-        self.env, self.feet = env, feet_of(env.robot)
+        self.feet = feet_of(env.robot)
         self.window = max(1, round(WINDOW_S / env.dt))
         self._sum, self._whole = torch.zeros(env.num_envs, 3), torch.ones(env.num_envs, dtype=torch.bool)
         self._steps = 0
