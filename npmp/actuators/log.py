@@ -1,0 +1,314 @@
+"""What actuators did: one format for logs of every make.
+
+A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of n actuators at T moments is
+
+    R/time_s (T,)            seconds, or `rate_hz` () for the whole file
+    R/command (T, n)         where the joint should be [rad], with R/position; or R/position_error (T, n)
+    R/position (T, n)        [rad], positive as the command
+    R/velocity (T, n)        [rad/s]
+    R/torque (T, n)          of the actuator on the joint [Nm], positive where it speeds the joint up
+    R/current, R/temperature, R/voltage (T, n)    [A, degrees Celsius, V], where they are known
+    R/kp, R/kd (), (n,)      gains of the position loop while it was recorded, where they are known, in any one unit
+    R/actuators (n,)         names; or `actuators` (n,) for the whole file
+
+besides `licence` and `source`. Arrays (T,) are of one actuator; a file of one recording may leave R/ out. In a CSV a row
+is a moment of one actuator, and the columns have these names, with `recording` and `actuator` where there are several.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from mocap_data.outside import reading, read_text, regular_file, require_memory
+
+Values = NDArray[np.float32]
+
+NEEDED = ("position_error", "velocity", "torque")
+OPTIONAL = ("position", "current", "temperature", "voltage")
+GAINS = ("kp", "kd")
+LARGEST = 1e6  # of any value: beyond it a log is damaged
+MAX_BYTES = 4 << 30
+SHORTEST = 16  # samples that a trace has at least
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One actuator in one recording, T moments at the log's rate."""
+
+    recording: str
+    actuator: str
+    position_error: Values  # (T,) command minus position [rad]
+    velocity: Values  # (T,) [rad/s]
+    torque: Values  # (T,) [Nm]
+    others: Mapping[str, Values] = field(default_factory=dict)  # (T,) each, of OPTIONAL
+    kp: float = math.nan  # of the position loop then, in any unit
+    kd: float = math.nan
+
+    def __len__(self) -> int:
+        return len(self.torque)
+
+    def part(self, begin: int, end: int) -> Trace:
+        """The moments from `begin` to before `end`."""
+        cut = {name: getattr(self, name)[begin:end] for name in NEEDED}
+        return replace(self, **cut, others={name: values[begin:end] for name, values in self.others.items()})
+
+
+@dataclass(frozen=True)
+class ActuatorLog:
+    """Traces at one rate. Raises InputError for none, or values that no actuator has."""
+
+    rate_hz: float
+    traces: tuple[Trace, ...]
+    licence: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.rate_hz < 1e5):
+            raise InputError(f"a log's rate must lie between 0 and 100,000 Hz, got {self.rate_hz:g}")
+        if not self.traces:
+            raise InputError("the log holds no recording")
+        for trace in self.traces:
+            where = f"{trace.recording}, {trace.actuator}"
+            if len(trace) < SHORTEST:
+                raise InputError(f"{where}: {len(trace)} moments, at least {SHORTEST} are needed")
+            named = {name: getattr(trace, name) for name in NEEDED} | dict(trace.others)
+            for name, values in named.items():
+                if values.shape != trace.torque.shape:
+                    raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
+                if not bool(np.isfinite(values).all()) or float(np.abs(values).max()) > LARGEST:
+                    raise InputError(f"{where}: {name} holds no number, or one beyond {LARGEST:g}")
+
+    @property
+    def actuators(self) -> list[str]:
+        """Names, in the order in which they first occur."""
+        return list(dict.fromkeys(trace.actuator for trace in self.traces))
+
+    @property
+    def recordings(self) -> list[str]:
+        """Names, likewise."""
+        return list(dict.fromkeys(trace.recording for trace in self.traces))
+
+    @property
+    def seconds(self) -> float:
+        """Of all traces."""
+        return sum(len(trace) for trace in self.traces) / self.rate_hz
+
+    @property
+    def has_gains(self) -> bool:
+        """Whether every trace says what its position loop's stiffness was."""
+        return all(math.isfinite(trace.kp) for trace in self.traces)
+
+    def channels(self) -> list[str]:
+        """Those of `OPTIONAL` that every trace has."""
+        return [name for name in OPTIONAL if all(name in trace.others for trace in self.traces)]
+
+    def only(self, recordings: Iterable[str] = (), actuators: Iterable[str] = ()) -> Self:
+        """The traces of these recordings and actuators; of all where none is named. Raises InputError for one that is
+        not there."""
+        chosen = self.traces
+        for what, names, there in (
+            ("recording", list(recordings), self.recordings),
+            ("actuator", list(actuators), self.actuators),
+        ):
+            for name in names:
+                if name not in there:
+                    raise InputError(f"no {what} '{name}'; this log has: {', '.join(there)}")
+            if names:
+                chosen = tuple(trace for trace in chosen if getattr(trace, what) in names)
+        return replace(self, traces=chosen)
+
+    def without(self, recordings: Iterable[str] = (), actuators: Iterable[str] = ()) -> Self:
+        """The other traces. Raises InputError as `only`."""
+        recordings, actuators = set(recordings), set(actuators)
+        self.only(recordings, actuators)
+        kept = (t for t in self.traces if t.recording not in recordings and t.actuator not in actuators)
+        return replace(self, traces=tuple(kept))
+
+    def split(self, validation: float) -> tuple[Self, Self]:
+        """The first part in time of every trace, and its last, `validation` of it: a time series is never split at
+        random, as neighbours tell of each other.
+
+        Raises InputError for a share out of (0, 1), or parts that are too short.
+        """
+        if not 0.0 < validation < 1.0:
+            raise InputError(f"validation must lie between 0 and 1, got {validation:g}")
+        cuts = [round(len(trace) * (1.0 - validation)) for trace in self.traces]
+        first = tuple(trace.part(0, cut) for trace, cut in zip(self.traces, cuts, strict=True))
+        last = tuple(trace.part(cut, len(trace)) for trace, cut in zip(self.traces, cuts, strict=True))
+        return replace(self, traces=first), replace(self, traces=last)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def write_log(path: str | Path, log: ActuatorLog) -> None:
+    """Write an .npz file, whole or not at all."""
+    arrays: dict[str, Any] = {"rate_hz": np.float64(log.rate_hz), "licence": log.licence, "source": log.source}
+    for recording in log.recordings:
+        lengths = {len(trace) for trace in log.only([recording]).traces}
+        traces = log.only([recording]).traces
+        if len(lengths) > 1:
+            raise InputError(f"{recording}: its traces differ in length")
+        arrays[f"{recording}/actuators"] = np.array([trace.actuator for trace in traces])
+        for name in NEEDED:
+            arrays[f"{recording}/{name}"] = np.stack([getattr(trace, name) for trace in traces], -1)
+        for name in OPTIONAL:
+            if all(name in trace.others for trace in traces):
+                arrays[f"{recording}/{name}"] = np.stack([trace.others[name] for trace in traces], -1)
+        for name in GAINS:
+            if all(math.isfinite(getattr(trace, name)) for trace in traces):
+                arrays[f"{recording}/{name}"] = np.array([getattr(trace, name) for trace in traces])
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_log(path: str | Path) -> ActuatorLog:
+    """A log of the documented format, .npz or .csv, on its own rate or, where its moments are uneven, on a regular
+    one in between.
+
+    Raises:
+      InputError: for a file that is absent, damaged, or lacks something.
+    """
+    path = Path(path)
+    if path.suffix == ".csv":
+        return _resolved(path, _columns(path), {})
+    arrays = read_arrays(path)
+    recordings: dict[str, dict[str, Any]] = {}
+    shared: dict[str, Any] = {}
+    for name, values in arrays.items():
+        recording, slash, key = name.rpartition("/")
+        (recordings.setdefault(recording, {}) if slash else shared)[key] = values
+    if "torque" in shared:
+        per_file = ("rate_hz", "licence", "source", "actuators")
+        recordings[path.stem] = {key: shared.pop(key) for key in list(shared) if key not in per_file}
+    return _resolved(path, recordings, shared)
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of an .npz file, none of objects.
+
+    Raises:
+      InputError: for a file that is absent, damaged, or too large.
+    """
+    regular_file(path, at_most=MAX_BYTES)
+    with reading(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                require_memory(2 * sum(entry.file_size for entry in archive.infolist()), f"reading {path}")
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+            raise InputError(f"{path}: no .npz file of plain arrays ({str(error).splitlines()[0]})") from error
+
+
+def _columns(path: Path) -> dict[str, dict[str, Any]]:
+    """The recordings of a CSV file, arrays (T, n) each."""
+    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    if not rows:
+        raise InputError(f"{path}: no rows")
+    numbers = [name for name in rows[0] if name not in ("recording", "actuator")]
+    traces: dict[tuple[str, str], list[list[float]]] = {}
+    for i, row in enumerate(rows):
+        try:
+            values = [float(row[name]) for name in numbers]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}, row {i + 2}: {error}") from error
+        traces.setdefault((row.get("recording") or path.stem, row.get("actuator") or "actuator"), []).append(values)
+    recordings: dict[str, dict[str, Any]] = {}
+    for (recording, actuator), listed in traces.items():
+        table = dict(zip(numbers, np.array(listed).T, strict=True))
+        # actuators of a recording need not have been read at the same moments: each is a recording to the reader
+        name = f"{recording}/{actuator}"
+        recordings[name] = table | {"actuators": np.array([actuator]), "recording": recording}
+        for gain in GAINS:
+            if gain in table:
+                recordings[name][gain] = table[gain][0]
+    return recordings
+
+
+def _resolved(path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> ActuatorLog:
+    """The log of arrays as they stand in a file."""
+    rate = float(shared["rate_hz"]) if "rate_hz" in shared else None
+    if rate is None:
+        steps = [np.median(np.diff(entry["time_s"])) for entry in recordings.values() if len(entry.get("time_s", ())) > 1]
+        if len(steps) < len(recordings):
+            raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
+        rate = float(np.round(1.0 / np.median(steps), 3)) if min(steps, default=0.0) > 0 else 0.0
+    traces: list[Trace] = []
+    for name, entry in recordings.items():
+        traces += _traces(path, name, entry, shared.get("actuators"), rate)
+    return ActuatorLog(rate, tuple(traces), str(shared.get("licence", "")), str(shared.get("source", "")))
+
+
+def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz: float) -> list[Trace]:
+    """The actuators of one recording, at the rate."""
+    if "position_error" not in entry and not {"command", "position"} <= entry.keys():
+        raise InputError(f"{path}: {name} has neither position_error nor command and position")
+    if missing := [key for key in ("velocity", "torque") if key not in entry]:
+        raise InputError(f"{path}: {name} has no {' and no '.join(missing)}")
+    found = {key: _two(path, name, key, entry[key]) for key in (*NEEDED, *OPTIONAL, "command") if key in entry}
+    if "position_error" not in found:
+        found["position_error"] = found["command"] - found["position"]
+    found.pop("command", None)
+    moments, number = found["torque"].shape
+    for key, values in found.items():
+        if values.shape != (moments, number):
+            raise InputError(f"{path}: {name}/{key} is {list(values.shape)}, torque {[moments, number]}")
+    if "time_s" in entry:
+        time = np.asarray(entry["time_s"], dtype=np.float64)
+        found = {key: on_grid(time, values, rate_hz, f"{path}: {name}") for key, values in found.items()}
+    called = entry.get("actuators", names)
+    listed = [str(a) for a in called] if called is not None else [f"actuator_{i}" for i in range(number)]
+    if len(listed) != number:
+        raise InputError(f"{path}: {name} has {number} actuators, but {len(listed)} names")
+    gains = {key: np.broadcast_to(np.asarray(entry.get(key, math.nan), dtype=float), (number,)) for key in GAINS}
+    return [
+        Trace(
+            str(entry.get("recording", name)),
+            actuator,
+            **{key: found[key][:, i].astype(np.float32) for key in NEEDED},
+            others={key: found[key][:, i].astype(np.float32) for key in OPTIONAL if key in found},
+            kp=float(gains["kp"][i]),
+            kd=float(gains["kd"][i]),
+        )
+        for i, actuator in enumerate(listed)
+    ]
+
+
+def _two(path: Path, name: str, key: str, values: Any) -> NDArray[np.float64]:
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
+        raise InputError(f"{path}: {name}/{key} must be numbers, (T,) or (T, n); got {values.dtype} {values.shape}")
+    return (values if values.ndim == 2 else values[:, None]).astype(np.float64)
+
+
+def on_grid(time_s: NDArray[np.float64], values: NDArray[np.float64], rate_hz: float, where: str) -> NDArray[np.float64]:
+    """Values (T, n) at moments time_s (T,), at even moments of a rate instead, between the first and the last.
+
+    Raises:
+      InputError: for moments that do not rise.
+    """
+    if time_s.shape != values.shape[:1]:
+        raise InputError(f"{where}: {len(time_s)} moments, but {len(values)} values")
+    if not bool(np.isfinite(time_s).all()) or bool((np.diff(time_s) <= 0).any()):
+        raise InputError(f"{where}: time_s does not rise all the time")
+    even = np.arange(time_s[0], time_s[-1] + 1e-9, 1.0 / rate_hz)
+    return np.stack([np.interp(even, time_s, column) for column in values.T], -1)
+
+
+def lags(values: NDArray[Any], steps: Sequence[int]) -> NDArray[Any]:
+    """Values (T,) so many steps before, (T, len(steps)); before the first it counts."""
+    index = np.arange(len(values))[:, None] - np.asarray(steps)
+    return values[np.maximum(index, 0)]
