@@ -20,7 +20,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps",
+    "modules", "policies", "skill", "compare", "sweeps", "actuator",
 )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.training.schedules",
         "npmp.training.signals",
     ),
+    ("npmp.actuators",),
     ("npmp.sim", "npmp.rl", "retarget"),
     ("npmp.envs",),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),

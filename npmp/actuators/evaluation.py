@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,11 @@ from npmp.actuators.fitting import inputs_of
 from npmp.actuators.log import ActuatorLog, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory
 
-HORIZONS_S = (0.1, 0.5, 1.0, 2.0)  # of rollouts that begin at measured torques
+HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured torques
+NEAR_S = 0.05  # of a rollout's end that count as its error then
+STARTS = 20  # rollouts from a trace, evenly apart
+DRAWS = 64  # latents of N(0, I) that an actuator's log is held against
+MOMENTS = 20_000  # at which latents are tried
 
 
 @dataclass(frozen=True)
@@ -43,28 +48,47 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
       InputError: for a log at another rate, or without what the model takes.
     """
     model.check_rate(log.rate_hz)
-    contract = model.contract
-    a, b, c = contract.baseline
+    a, b, c = model.contract.baseline
+    one_step, rollout, moments = _predict(model, [(trace, 0, len(trace)) for trace in log.traces])
     predictions = []
-    # traces of one length go together
-    for length in sorted({len(trace) for trace in log.traces}):
-        traces = [trace for trace in log.traces if len(trace) == length]
-        inputs = torch.stack([torch.from_numpy(inputs_of(trace, contract)) for trace in traces], 1)
-        torque = torch.stack([torch.from_numpy(trace.torque) for trace in traces], 1)
-        memory = _begin(model, traces, inputs[0], torque[0])
-        rolled, _ = model.rollout(inputs, memory)
-        ahead = _one_step(model, inputs, torque, memory)
-        for i, trace in enumerate(traces):
-            static = a * inputs[:, i, 0] - b * inputs[:, i, 1] + c
-            predictions.append(Prediction(trace, ahead[:, i].numpy(), rolled[:, i].numpy(), static.numpy()))
-    order = {id(trace): i for i, trace in enumerate(log.traces)}
-    predictions.sort(key=lambda one: order[id(one.trace)])
-    figures = _figures(predictions) | {"rollout_rmse_nm_after_s": _over_seconds(model, log)}
-    figures |= {"kind": contract.kind, "rate_hz": log.rate_hz, "seconds": round(log.seconds, 3)}
+    for i, (trace, count) in enumerate(zip(log.traces, moments, strict=True)):
+        static = a * trace.position_error - b * trace.velocity + c
+        predictions.append(Prediction(trace, one_step[:count, i].numpy(), rollout[:count, i].numpy(), static))
+    figures: dict[str, Any] = _figures(predictions)
+    figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": model.contract.kind}
+    figures |= {"rate_hz": log.rate_hz, "seconds": round(log.seconds, 3)}
+    if isinstance(model, MLP) and model.codes is not None:
+        figures["latents"] = _latents(model, log)
     for what, names in (("actuators", log.actuators), ("recordings", log.recordings)):
         chosen = {name: [p for p in predictions if getattr(p.trace, what[:-1]) == name] for name in names}
         figures[what] = {name: _figures(some) for name, some in chosen.items()}
     return Evaluation(figures, predictions)
+
+
+Part = tuple[Trace, int, int]  # of a trace, from a moment to before another
+
+
+def _predict(model: ActuatorModel, parts: list[Part], latent: Tensor | None = None) -> tuple[Tensor, Tensor, list[int]]:
+    """Torques (T, N) of N parts of traces one step ahead and on the model's own, T those of the longest, and how many
+    moments count of each.
+
+    latent: (N, d) of each; None: as `_begin`."""
+    inputs, torque, counts = _side_by_side(model, parts)
+    memory = _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0])
+    if latent is not None:
+        memory = memory._replace(latent=latent)
+    rolled, _ = model.rollout(inputs, memory)
+    return (_one_step(model, inputs, torque, memory) if model.recursive else rolled), rolled, counts
+
+
+def _side_by_side(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tensor, list[int]]:
+    """Inputs (T, N, C), torques (T, N) and lengths; shorter parts go on as they ended."""
+    inputs = [torch.from_numpy(inputs_of(trace.part(first, last), model.contract)) for trace, first, last in parts]
+    torque = [torch.from_numpy(trace.torque[first:last]) for trace, first, last in parts]
+    counts = [len(values) for values in torque]
+    clamped = [torch.arange(max(counts)).clamp(max=count - 1) for count in counts]
+    wide = torch.stack([values[at] for values, at in zip(inputs, clamped, strict=True)], 1)
+    return wide, torch.stack([values[at] for values, at in zip(torque, clamped, strict=True)], 1), counts
 
 
 def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Tensor) -> Memory:
@@ -72,7 +96,10 @@ def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Te
     if not isinstance(model, MLP) or model.codes is None:
         return memory
     known = model.contract.actuators
-    codes = [model.codes[known.index(t.actuator), 0] if t.actuator in known else memory.latent[i] for i, t in enumerate(traces)]
+    codes = [
+        model.codes[known.index(trace.actuator), 0] if trace.actuator in known else memory.latent[i]
+        for i, trace in enumerate(traces)
+    ]
     return memory._replace(latent=torch.stack(codes))
 
 
@@ -88,11 +115,11 @@ def _one_step(model: ActuatorModel, inputs: Tensor, torque: Tensor, memory: Memo
 
 def _figures(predictions: list[Prediction]) -> dict[str, float]:
     """Root mean squares over all moments."""
-    measured = np.concatenate([p.trace.torque for p in predictions])
+    measured = np.concatenate([p.trace.torque for p in predictions]).astype(np.float64)
 
     def rmse(name: str) -> float:
         told = np.concatenate([getattr(p, name) for p in predictions])
-        return float(np.sqrt(np.mean(np.square(told.astype(np.float64) - measured))))
+        return float(np.sqrt(np.mean(np.square(told - measured))))
 
     return {
         "rmse_nm": rmse("one_step"),
@@ -103,18 +130,64 @@ def _figures(predictions: list[Prediction]) -> dict[str, float]:
 
 
 def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
-    """The error so many seconds after a measured torque, mean over starts all along the log."""
-    contract, most = model.contract, round(HORIZONS_S[-1] * log.rate_hz)
-    windows = [(t, k) for t in log.traces for k in range(0, len(t) - most, max(most // 2, len(t) // 20))]
-    if not windows:
+    """The error so many seconds after a measured torque, over starts all along the log; of horizons that fit into half
+    a trace at least."""
+    longest = max(len(trace) for trace in log.traces) / log.rate_hz
+    horizons = [seconds for seconds in HORIZONS_S if seconds <= 0.5 * longest]
+    if not horizons:
         return {}
-    inputs = torch.stack([torch.from_numpy(inputs_of(t, contract)[k : k + most]) for t, k in windows], 1)
-    torque = torch.stack([torch.from_numpy(t.torque[k : k + most]) for t, k in windows], 1)
-    told, _ = model.rollout(inputs, _begin(model, [t for t, _ in windows], inputs[0], torque[0]))
+    most, near = round(horizons[-1] * log.rate_hz), max(1, round(NEAR_S * log.rate_hz))
+    parts = [
+        (trace, int(first), int(first) + most)
+        for trace in log.traces
+        if len(trace) >= most
+        for first in np.unique(np.linspace(0, len(trace) - most, STARTS).astype(int))
+    ]
+    inputs, torque, _ = _side_by_side(model, parts)
+    told, _ = model.rollout(inputs, _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0]))
     error = (told - torque).square()
-    found = {}
-    for seconds in HORIZONS_S:
-        at = round(seconds * log.rate_hz)
-        near = error[max(0, at - round(0.05 * log.rate_hz)) : at]
-        found[f"{seconds:g}"] = float(near.mean().sqrt())
+    ends = {seconds: max(1, round(seconds * log.rate_hz)) for seconds in horizons}
+    return {f"{seconds:g}": float(error[max(0, at - near) : at].mean().sqrt()) for seconds, at in ends.items()}
+
+
+# --- what latents are worth -------------------------------------------------------------------------------------------
+
+
+def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
+    """Whether latents tell actuators apart, and whether samples of N(0, I) spread as they do.
+
+    For every trace the likeliest of the actuators that the model knows is found (`told_apart`: the share that is the
+    right one). `nats_per_sample`: of every actuator's log, the log-likelihood per moment of normal errors around the
+    best of `DRAWS` samples of N(0, I), errors as large as the model's were in the fit.
+    """
+    assert model.codes is not None
+    known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
+    drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
+    squares = _mean_squares(model, log, torch.cat((model.codes[:, 0], drawn)))
+    of_known, of_drawn = squares[: len(known)], squares[len(known) :]
+    own = [(i, known.index(name)) for i, name in enumerate(actuators) if name in known]
+    found: dict[str, Any] = {"draws": DRAWS, "nats_per_sample": {}, "rmse_nm_of_the_best_draw": {}}
+    if own:
+        found["told_apart"] = float(np.mean([int(of_known[:, i].argmin()) == k for i, k in own]))
+        found["told_apart_by_chance"] = 1.0 / len(known)
+    variance = model.contract.training.get("variance") or float(np.mean([float(of_known[k, i]) for i, k in own]))
+    for name in log.actuators:
+        mine = torch.tensor([actuator == name for actuator in actuators])
+        best = float(of_drawn[:, mine].mean(1).min())
+        found["nats_per_sample"][name] = -0.5 * (best / variance + math.log(2.0 * math.pi * variance))
+        found["rmse_nm_of_the_best_draw"][name] = math.sqrt(best)
     return found
+
+
+def _mean_squares(model: MLP, log: ActuatorLog, codes: Tensor) -> Tensor:
+    """Mean squared errors (K, traces) [Nm^2] with each of K latents, over moments spread evenly."""
+    number, lags = max(16, MOMENTS // len(log.traces)), np.array(model.contract.net.lags)
+    windows, torques = [], []
+    for trace in log.traces:
+        at = np.linspace(0, len(trace) - 1, number).astype(int)
+        windows.append(inputs_of(trace, model.contract)[np.maximum(at[:, None] - lags, 0)])
+        torques.append(trace.torque[at])
+    seen, torque = model.scaled(torch.from_numpy(np.concatenate(windows))), torch.from_numpy(np.stack(torques))
+    told = torch.stack([model.answer(seen, code.expand(len(seen), -1)) for code in codes])
+    off = told.unflatten(1, torque.shape) * model.contract.torque_scale - torque
+    return off.square().mean(-1)

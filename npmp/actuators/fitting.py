@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,29 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actuators.log import ActuatorLog, Trace
 from npmp.actuators.models import (
-    MOST_DELAY,
-    PD,
-    SLIDES,
     MLP,
+    MOST_DELAY,
+    NO_LIMIT,
+    PD,
     WINDOW,
     ActuatorContract,
     ActuatorModel,
     ActuatorNetConfig,
     Memory,
     PDParameters,
+    delivered,
     make,
+    reference,
     share,
+    wanted,
 )
 from npmp.nets.init import seeded
 
 HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
-LATENT_KL = 1e-3  # weight of a vae's KL to N(0, I), per actuator [D]
+MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has ten numbers
+SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)  # of a model without networks
+
+Progress = Callable[[int, int, float], None]  # told of (update, updates, loss) now and then
 
 
 @dataclass(frozen=True)
@@ -43,15 +50,16 @@ class FitConfig:
 
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     updates: int = 2000  # gradient steps; of a conv, which unrolls, a fifth
-    batch: int = 256  # samples; of a conv, 16 unrolls [robot-NPMP]
+    batch: int = 256  # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
     unroll_s: float = 0.25  # of a conv, through time [robot-NPMP: 4 s; D]
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
+    latent_kl: float = 1e-3  # weight of a vae's KL to N(0, I), per actuator [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch")
         ranges.above_zero(self, "unroll_s", "learning_rate")
-        ranges.not_negative(self, "weight_decay")
+        ranges.not_negative(self, "weight_decay", "latent_kl")
 
 
 def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
@@ -60,41 +68,65 @@ def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
     Raises:
       InputError: where the trace lacks one of them.
     """
+    where = f"{trace.recording}, {trace.actuator}"
     effort = trace.position_error
     if contract.gains:
         if not math.isfinite(trace.kp):
-            raise InputError(f"{trace.recording}, {trace.actuator} does not tell kp, which this model takes")
-        effort = effort * np.float32(trace.kp)
+            raise InputError(f"{where} does not tell kp, which this model takes")
+        effort = reference(effort, trace.velocity, *_gains(trace), trace.others.get("feedforward", 0.0))
     if missing := [name for name in contract.channels if name not in trace.others]:
-        raise InputError(f"{trace.recording}, {trace.actuator} has no {', '.join(missing)}, which this model takes")
-    return np.stack([effort, trace.velocity, *(trace.others[name] for name in contract.channels)], -1)
+        raise InputError(f"{where} has no {', '.join(missing)}, which this model takes")
+    columns = (effort, trace.velocity, *(trace.others[name] for name in contract.channels))
+    return np.stack(columns, -1).astype(np.float32)
 
 
-def static_law(log: ActuatorLog, *, gains: bool) -> list[float]:
-    """The best constant a, b, c of torque = a effort - b velocity + c, by least squares: the yardstick."""
-    effort = np.concatenate([t.position_error * (t.kp if gains else 1.0) for t in log.traces])
-    velocity, torque = (np.concatenate([getattr(t, name) for t in log.traces]) for name in ("velocity", "torque"))
-    matrix = np.stack([effort, -velocity, np.ones_like(effort)], -1).astype(np.float64)
-    return [float(value) for value in np.linalg.lstsq(matrix, torque.astype(np.float64), rcond=None)[0]]
+def _gains(trace: Trace) -> tuple[float, float, float]:
+    """kp, kd and limit of a trace that tells kp; what it does not tell of the others there was not."""
+    kd, limit = (
+        value if math.isfinite(value) else other for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
+    )
+    return trace.kp, kd, limit
 
 
-def contract_of(kind: str, log: ActuatorLog, net: ActuatorNetConfig, channels: list[str], training: dict[str, Any]) -> ActuatorContract:
+def static_law(log: ActuatorLog) -> list[float]:
+    """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the yardstick."""
+    error, velocity, torque = (
+        np.concatenate([getattr(trace, name) for trace in log.traces]).astype(np.float64)
+        for name in ("position_error", "velocity", "torque")
+    )
+    matrix = np.stack([error, -velocity, np.ones_like(error)], -1)
+    return [float(value) for value in np.linalg.lstsq(matrix, torque, rcond=None)[0]]
+
+
+def contract_of(
+    kind: str, log: ActuatorLog, net: ActuatorNetConfig, channels: list[str], training: dict[str, Any]
+) -> ActuatorContract:
     """What a model of this log says of itself, its scales those of the log."""
-    gains = log.has_gains and len({trace.kp for trace in log.traces}) > 1
-    blank = ActuatorContract(kind, log.rate_hz, log.actuators, channels, gains, [1.0] * (2 + len(channels)), [0.0] * (2 + len(channels)), 1.0, [0.0] * 3, net)
+    width = 2 + len(channels)
+    blank = ActuatorContract(
+        kind, log.rate_hz, log.actuators, channels, log.has_gains, [1.0] * width, [0.0] * width, 1.0, static_law(log),
+        net=SMALL if kind == "pd" else net, licence=log.licence, training={"source": log.source, **training},
+    )  # fmt: skip
     inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
-    mean = [0.0, 0.0, *inputs[:, 2:].mean(0).tolist()]
-    scale = [max(float(value), 1e-6) for value in inputs.std(0)]
-    return ActuatorContract(
-        kind, log.rate_hz, log.actuators, channels, gains, scale, mean, max(float(torque.std()), 1e-9),
-        static_law(log, gains=gains), net, log.licence, {"source": log.source, **training},
+    used: Counter[tuple[float, float, float]] = Counter()
+    for trace in log.traces if log.has_gains else ():
+        used[_gains(trace)] += len(trace)
+    kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, NO_LIMIT)
+    current = [trace.others["current"] for trace in log.traces if "current" in trace.others]
+    tells = kind == "conv" and len(current) == len(log.traces)
+    return replace(
+        blank, kp=kp, kd=kd, limit=limit,
+        input_scale=[max(float(value), 1e-6) for value in inputs.std(0)],
+        input_mean=[0.0, 0.0, *inputs[:, 2:].mean(0).tolist()],
+        torque_scale=max(float(torque.std()), 1e-9),
+        current_scale=max(float(np.concatenate(current).std()), 1e-9) if tells else 0.0,
     )  # fmt: skip
 
 
 def fit(
     kind: str, log: ActuatorLog, config: FitConfig | None = None, *, channels: list[str] | None = None, seed: int = 0,
-    progress: Callable[[int, int, float], None] | None = None, about: dict[str, Any] | None = None,
+    progress: Progress | None = None, about: dict[str, Any] | None = None,
 ) -> ActuatorModel:  # fmt: skip
     """A model of the actuators of a log.
 
@@ -102,10 +134,10 @@ def fit(
       kind: pd, mlp, conv or vae.
       channels: inputs besides effort and velocity, of those that the log has; None: none.
       seed: the same one gives the same model on a CPU.
-      progress: told of (update, updates, loss) now and then.
+      about: more for the contract's record of the training.
 
     Raises:
-      InputError: for channels that the log lacks, or a vae of one actuator.
+      InputError: for channels that the log lacks, a vae of one actuator, or recordings shorter than an unroll.
     """
     config = config or FitConfig()
     contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
@@ -116,15 +148,16 @@ def fit(
     generator = torch.Generator().manual_seed(seed + 1)
     if isinstance(model, PD):
         _fit_pd(model, log)
-    elif kind == "conv":
-        _fit_unrolled(model, log, config, generator, progress)
-    else:
+    elif isinstance(model, MLP):
         _fit_samples(model, log, config, generator, progress)
+    else:
+        _fit_unrolled(model, log, config, generator, progress)
     return model.eval()
 
 
 class _Samples:
-    """All traces in one row: inputs (N, C) and torques (N,), scaled, and for each sample where its trace begins."""
+    """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled, and where each sample's trace begins and
+    ends."""
 
     def __init__(self, model: ActuatorModel, log: ActuatorLog):
         contract = model.contract
@@ -132,7 +165,11 @@ class _Samples:
         lengths = torch.tensor([len(part) for part in inputs])
         ends = lengths.cumsum(0)
         self.inputs = model.scaled(torch.cat(inputs))
-        self.torque = torch.cat([torch.from_numpy(trace.torque) for trace in log.traces]) / contract.torque_scale
+        outputs = [torch.cat([torch.from_numpy(trace.torque) for trace in log.traces]) / contract.torque_scale]
+        if contract.current_scale:
+            current = torch.cat([torch.from_numpy(trace.others["current"]) for trace in log.traces])
+            outputs.append(current / contract.current_scale)
+        self.outputs = torch.stack(outputs, -1)
         self.begin = torch.repeat_interleave(ends - lengths, lengths)
         self.end = torch.repeat_interleave(ends, lengths)
         numbers = torch.tensor([contract.actuators.index(trace.actuator) for trace in log.traces])
@@ -144,67 +181,74 @@ class _Samples:
         return torch.maximum(at.unsqueeze(-1) - lags, self.begin[at].unsqueeze(-1))
 
 
-def _descending(weights: list[nn.Parameter], config: FitConfig, updates: int) -> tuple[Any, Any]:
-    """Adam with a rate that falls to zero as a cosine."""
+def _descend(
+    model: ActuatorModel, loss: Callable[[], Tensor], config: FitConfig, updates: int, progress: Progress | None
+) -> None:
+    """Adam on a loss that is drawn anew every time, at a rate that falls to zero as a cosine."""
+    weights = list(model.parameters())
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
-    return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-
-
-def _step(loss: Tensor, weights: list[nn.Parameter], optimizer: Any, schedule: Any) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    nn.utils.clip_grad_norm_(weights, 1.0)
-    optimizer.step()
-    schedule.step()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    for i in range(updates):
+        optimizer.zero_grad(set_to_none=True)
+        value = loss()
+        value.backward()
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        schedule.step()
+        if progress is not None:
+            progress(i + 1, updates, value.item())
 
 
 def _fit_samples(
-    model: ActuatorModel, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Any
+    model: MLP, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
 ) -> None:
     """One step ahead, samples drawn at random; of a vae, with a code drawn around each actuator's."""
-    assert isinstance(model, MLP)  # for the type checker
     samples, lags = _Samples(model, log), torch.tensor(config.net.lags)
-    weights = list(model.parameters())
-    optimizer, schedule = _descending(weights, config, config.updates)
-    for i in range(config.updates):
-        at = torch.randint(len(samples.torque), (config.batch,), generator=generator)
+
+    def loss() -> Tensor:
+        at = torch.randint(len(samples.outputs), (config.batch,), generator=generator)
         code, kl = model.draw_codes(samples.actuator[at], generator)
         told = model.answer(samples.inputs[samples.before(at, lags)], code)
-        loss = nn.functional.huber_loss(told, samples.torque[at], delta=HUBER) + LATENT_KL * kl
-        _step(loss, weights, optimizer, schedule)
-        if progress is not None and (i + 1) % 100 == 0:
-            progress(i + 1, config.updates, loss.item())
+        off = nn.functional.huber_loss(told, samples.outputs[at, 0], delta=HUBER)
+        return off + config.latent_kl * kl
+
+    _descend(model, loss, config, config.updates, progress)
+    if model.codes is not None:
+        model.standardize_codes()
+        with torch.no_grad():
+            at = torch.arange(0, len(samples.outputs), max(1, len(samples.outputs) // MOST_SAMPLES))
+            told = model.answer(samples.inputs[samples.before(at, lags)], model.codes[samples.actuator[at], 0])
+            off = (told - samples.outputs[at, 0]) * model.contract.torque_scale
+        model.contract.training["variance"] = float(off.square().mean())  # [Nm^2], of what the latents do not tell
 
 
 def _fit_unrolled(
-    model: ActuatorModel, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Any
+    model: ActuatorModel, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
 ) -> None:
     """On the model's own outputs, through time, from measured torques."""
     samples = _Samples(model, log)
     steps = round(config.unroll_s * log.rate_hz)
-    at = torch.arange(len(samples.torque))
+    at = torch.arange(len(samples.outputs))
     starts = at[at + steps <= samples.end]
     if not len(starts):
         raise InputError(f"no recording is as long as an unroll of {config.unroll_s:g} s")
-    updates, past = max(1, config.updates // 5), torch.arange(WINDOW, 0, -1)
-    weights = list(model.parameters())
-    optimizer, schedule = _descending(weights, config, updates)
-    for i in range(updates):
-        first = starts[torch.randint(len(starts), (16,), generator=generator)]
+    past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(steps)
+
+    def loss() -> Tensor:
+        first = starts[torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)]
         earlier = samples.before(first, past)
-        memory = Memory(samples.inputs[earlier], samples.torque[earlier], samples.inputs.new_zeros(len(first), 0))
-        ahead = first.unsqueeze(-1) + torch.arange(steps)
+        memory = Memory(samples.inputs[earlier], samples.outputs[earlier, 0], samples.inputs.new_zeros(len(first), 0))
+        within = first.unsqueeze(-1) + ahead
         told = []
-        for sample in samples.inputs[ahead].unbind(1):
-            torque, memory = model.advance(sample, memory)
-            told.append(torque)
-        loss = nn.functional.huber_loss(torch.stack(told, 1), samples.torque[ahead], delta=HUBER)
-        _step(loss, weights, optimizer, schedule)
-        if progress is not None and (i + 1) % 20 == 0:
-            progress(i + 1, updates, loss.item())
+        for sample in samples.inputs[within].unbind(1):
+            output, memory = model.advance(sample, memory)
+            told.append(output)
+        return nn.functional.huber_loss(torch.stack(told, 1), samples.outputs[within], delta=HUBER)
+
+    _descend(model, loss, config, max(1, config.updates // 5), progress)
 
 
-MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has nine numbers
+# --- the closed form --------------------------------------------------------------------------------------------------
 
 
 def _fit_pd(model: PD, log: ActuatorLog) -> None:
@@ -216,20 +260,41 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
         count += len(trace)
         if count > MOST_SAMPLES:
             break
-    a, b, c = contract.baseline
-    spread, fastest = contract.torque_scale, max(float(np.abs(v[:, 1]).max()) for v, _ in kept)
-    largest = max(float(np.abs(torque).max()) for _, torque in kept)
-    begin = np.array(astuple(PDParameters(abs(a) or 1e-3, max(b, 0.0), c, 1.0 / contract.rate_hz, 2.0 * largest, 0.1 * spread, 0.1 * spread, 0.1 * spread, 0.1 * max(fastest, 1e-3))))
-    low = np.array([0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * max(fastest, 1e-3)])
-    high = np.array([np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * max(fastest, 1e-3)])
-    begin = np.clip(begin, low + 1e-12, high)
+    begin, low, high = _pd_range(contract, kept)
     found = []
     for delay in range(MOST_DELAY + 1):
-        result = least_squares(_pd_residuals, begin, bounds=(low, high), x_scale=np.maximum(np.abs(begin), 1e-3), max_nfev=60, args=(kept, delay, contract.rate_hz))
+        result = least_squares(
+            _pd_residuals, begin, bounds=(low, high), x_scale=np.maximum(np.abs(begin), 1e-3), max_nfev=60,
+            args=(kept, delay, contract.rate_hz),
+        )  # fmt: skip
         found.append((float(result.cost), delay, result.x))
     _, delay, best = min(found, key=lambda entry: entry[0])
     model.delay.fill_(delay)
     model.values.copy_(torch.from_numpy(best))
+
+
+def _pd_range(contract: ActuatorContract, kept: list[Any]) -> tuple[NDArray[np.float64], ...]:
+    """Where the parameters begin, and between which values they lie."""
+    spread = contract.torque_scale
+    fastest = max(*(float(np.abs(inputs[:, 1]).max()) for inputs, _ in kept), 1e-3)
+    largest = max(float(np.abs(torque).max()) for _, torque in kept)
+    effort, velocity, torque = (
+        np.concatenate([part[:, 0] for part, _ in kept]),
+        np.concatenate([part[:, 1] for part, _ in kept]),
+        np.concatenate([part for _, part in kept]),
+    )
+    a, b, c = np.linalg.lstsq(np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None)[0]
+    some = 0.1 * spread
+    begin = PDParameters(
+        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 2.0 * largest,
+        0.1 * spread / fastest, some, some, 0.1 * fastest, 0.1,
+    )  # fmt: skip
+    low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest, 0.0)
+    high = PDParameters(
+        np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * fastest, 1.0
+    )
+    least, most = np.array(astuple(low)), np.array(astuple(high))
+    return np.clip(np.array(astuple(begin)), least + 1e-12, most), least, most
 
 
 def _pd_residuals(values: NDArray[np.float64], traces: list[Any], delay: int, rate_hz: float) -> NDArray[np.float64]:
@@ -240,9 +305,6 @@ def _pd_residuals(values: NDArray[np.float64], traces: list[Any], delay: int, ra
     for inputs, torque in traces:
         effort, velocity = inputs[:, 0], inputs[:, 1]
         asked = np.concatenate((np.repeat(effort[:1], delay), effort[: len(effort) - delay]))
-        wanted = p.stiffness * asked - p.damping * velocity + p.offset
-        motor, _ = lfilter([part], [1.0, part - 1.0], wanted, zi=[(1.0 - part) * torque[0]])
-        limit = np.maximum(p.limit - p.limit_slope * np.abs(velocity), 0.0)
-        friction = (p.coulomb + p.stiction * np.exp(-((velocity / p.stribeck) ** 2))) * np.tanh(velocity / SLIDES)
-        residuals.append(np.clip(motor, -limit, limit) - friction - torque)
+        motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, velocity), zi=[(1.0 - part) * torque[0]])
+        residuals.append(delivered(p, motor, velocity) - torque)
     return np.concatenate(residuals)

@@ -16,6 +16,8 @@ from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
 
 STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at times, which are no torques
 GRAVITY = 9.81
+XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
+PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
 SMOOTHED_S = 0.08  # over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
 
 
@@ -23,7 +25,8 @@ def hwangbo(path: Path) -> ActuatorLog:
     """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series spring, 400 Hz."""
     arrays = _with(path, "rate_hz", "position_error", "velocity", "torque")
     found = {name: arrays[name].astype(np.float32) for name in ("position_error", "velocity", "torque")}
-    return ActuatorLog(float(arrays["rate_hz"]), (Trace("motion", "LH_KFE", **found),), "none stated", "Hwangbo et al. 2019")
+    trace = Trace("motion", "LH_KFE", **found)
+    return ActuatorLog(float(arrays["rate_hz"]), (trace,), "none stated", "Hwangbo et al. 2019")
 
 
 def sage(path: Path) -> ActuatorLog:
@@ -47,8 +50,10 @@ def sage(path: Path) -> ActuatorLog:
         torque = np.minimum(np.abs(measured["torque"]), STS3215_STALL_NM) * np.sign(error)
         columns = {"position_error": error, "velocity": measured["velocity"], "torque": torque}
         columns["position"] = measured["position"]
-        even = {key: on_grid(time, values.astype(np.float64), rate, f"{path}: {name}") for key, values in columns.items()}
-        traces += [_trace(name, joint, {key: values[:, i] for key, values in even.items()}) for i, joint in enumerate(joints)]
+        where = f"{path}: {name}"
+        even = {key: on_grid(time, values.astype(np.float64), rate, where) for key, values in columns.items()}
+        for i, joint in enumerate(joints):
+            traces.append(_trace(name, joint, {key: values[:, i] for key, values in even.items()}))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
 
 
@@ -56,8 +61,9 @@ def bam(path: Path) -> ActuatorLog:
     """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), with the .json beside the .npz that tells of each.
 
     The servo measures no torque. What it put on the pendulum follows from how the pendulum moved: m l^2 a + m g l sin(q),
-    a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over 80 ms. kp is the
-    firmware's, in its own unit.
+    a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over 80 ms. `load` is the share of
+    the supply that the firmware put on the motor, of 885, below zero as 16 bits write it: kp of the position error in
+    its own counts, within 1. From where it stays 0 the motor is switched off; a recording ends there.
     """
     arrays = _with(path)
     described = read_json(path.with_suffix(".json"))
@@ -67,28 +73,30 @@ def bam(path: Path) -> ActuatorLog:
     rate = 0.0
     for entry in described:
         try:
-            log, trajectory = str(entry["log"]), str(entry["trajectory"])
+            log, trajectory, motor = str(entry["log"]), str(entry["trajectory"]), str(entry.get("motor", "xl330"))
             mass, length, kp = (float(entry[key]) for key in ("mass", "length", "kp"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path.with_suffix('.json')}: log, trajectory, mass, length, kp are needed ({error})") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            needed = "log, trajectory, mass, length, kp are needed"
+            raise InputError(f"{path.with_suffix('.json')}: {needed} ({error})") from error
         if f"{log}/timestamp" not in arrays:
             continue
         time = _of(path, arrays, log, "timestamp")
+        found = {key: _of(path, arrays, log, key).astype(np.float64) for key in PENDULUM}
+        stop = int(np.flatnonzero(found["load"]).max(initial=0)) + 1
         rate = rate or float(np.round(1.0 / np.median(np.diff(time)) / 10.0) * 10.0)
         where = f"{path}: {log}"
-        keys = ("position", "goal_position", "input_volts", "temp")
-        even = {key: on_grid(time, _of(path, arrays, log, key).astype(np.float64)[:, None], rate, where)[:, 0] for key in keys}
+        even = {key: on_grid(time[:stop], found[key][:stop, None], rate, where)[:, 0] for key in PENDULUM[:4]}
         position, velocity, acceleration = smoothed(even["position"], rate)
-        torque = mass * length**2 * acceleration + mass * GRAVITY * length * np.sin(position)
         columns = {
             "position_error": even["goal_position"] - even["position"],
             "velocity": velocity,
-            "torque": torque,
+            "torque": mass * length**2 * acceleration + mass * GRAVITY * length * np.sin(position),
             "position": even["position"],
             "voltage": even["input_volts"],
             "temperature": even["temp"],
         }
-        traces.append(_trace(f"{log}_{trajectory}", str(entry.get("motor", "xl330")), columns, kp))
+        name = f"{log}_{trajectory}_kp{kp:g}"
+        traces.append(_trace(name, motor, columns, kp=kp * XL330_DUTY_PER_RAD, kd=0.0, limit=1.0))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "Rhoban/bam")
 
 
@@ -105,10 +113,10 @@ def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
 
 
-def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], kp: float = math.nan) -> Trace:
+def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **gains: float) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
     needed = {key: values.pop(key) for key in ("position_error", "velocity", "torque")}
-    return Trace(recording, actuator, **needed, others=values, kp=kp)
+    return Trace(recording, actuator, **needed, others=values, **gains)
 
 
 def _with(path: Path, *names: str) -> dict[str, Any]:

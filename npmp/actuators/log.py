@@ -8,7 +8,10 @@ A log is an .npz file without objects, or a CSV file. In the .npz, a recording R
     R/velocity (T, n)        [rad/s]
     R/torque (T, n)          of the actuator on the joint [Nm], positive where it speeds the joint up
     R/current, R/temperature, R/voltage (T, n)    [A, degrees Celsius, V], where they are known
-    R/kp, R/kd (), (n,)      gains of the position loop while it was recorded, where they are known, in any one unit
+    R/kp, R/kd, R/limit () or (n,)    of the drive's own loop while it was recorded, where they are known: it asked its
+                             motor for kp error - kd velocity + feedforward, within the limit, in any one unit of effort
+                             (Nm, V, a share of the supply) per rad and rad/s
+    R/feedforward (T, n)     open-loop effort, in that unit, where there was any
     R/actuators (n,)         names; or `actuators` (n,) for the whole file
 
 besides `licence` and `source`. Arrays (T,) are of one actuator; a file of one recording may leave R/ out. In a CSV a row
@@ -21,8 +24,9 @@ import csv
 import io
 import math
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +40,9 @@ from mocap_data.outside import reading, read_text, regular_file, require_memory
 Values = NDArray[np.float32]
 
 NEEDED = ("position_error", "velocity", "torque")
-OPTIONAL = ("position", "current", "temperature", "voltage")
-GAINS = ("kp", "kd")
+CHANNELS = ("temperature", "voltage")  # that a model may take besides effort and velocity
+OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
+GAINS = ("kp", "kd", "limit")
 LARGEST = 1e6  # of any value: beyond it a log is damaged
 MAX_BYTES = 4 << 30
 SHORTEST = 16  # samples that a trace has at least
@@ -53,8 +58,9 @@ class Trace:
     velocity: Values  # (T,) [rad/s]
     torque: Values  # (T,) [Nm]
     others: Mapping[str, Values] = field(default_factory=dict)  # (T,) each, of OPTIONAL
-    kp: float = math.nan  # of the position loop then, in any unit
+    kp: float = math.nan  # of the drive's own loop then, in any one unit of effort
     kd: float = math.nan
+    limit: float = math.nan  # of the effort
 
     def __len__(self) -> int:
         return len(self.torque)
@@ -63,6 +69,19 @@ class Trace:
         """The moments from `begin` to before `end`."""
         cut = {name: getattr(self, name)[begin:end] for name in NEEDED}
         return replace(self, **cut, others={name: values[begin:end] for name, values in self.others.items()})
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What of a log is kept aside to judge by. Raises ValueError for a share that is none."""
+
+    share: float = 0.3  # of every other trace, its end in time
+    recordings: list[str] = field(default_factory=list)  # names or patterns, "lift_*"
+    actuators: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share < 1.0:
+            raise ValueError(f"validation must be at least 0 and below 1, got {self.share:g}")
 
 
 @dataclass(frozen=True)
@@ -88,7 +107,7 @@ class ActuatorLog:
                 if values.shape != trace.torque.shape:
                     raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
                 if not bool(np.isfinite(values).all()) or float(np.abs(values).max()) > LARGEST:
-                    raise InputError(f"{where}: {name} holds no number, or one beyond {LARGEST:g}")
+                    raise InputError(f"{where}: {name} holds what is no number, or one beyond {LARGEST:g}")
 
     @property
     def actuators(self) -> list[str]:
@@ -111,43 +130,39 @@ class ActuatorLog:
         return all(math.isfinite(trace.kp) for trace in self.traces)
 
     def channels(self) -> list[str]:
-        """Those of `OPTIONAL` that every trace has."""
-        return [name for name in OPTIONAL if all(name in trace.others for trace in self.traces)]
+        """Those of `CHANNELS` that every trace has."""
+        return [name for name in CHANNELS if all(name in trace.others for trace in self.traces)]
 
-    def only(self, recordings: Iterable[str] = (), actuators: Iterable[str] = ()) -> Self:
-        """The traces of these recordings and actuators; of all where none is named. Raises InputError for one that is
-        not there."""
-        chosen = self.traces
-        for what, names, there in (
-            ("recording", list(recordings), self.recordings),
-            ("actuator", list(actuators), self.actuators),
-        ):
-            for name in names:
-                if name not in there:
-                    raise InputError(f"no {what} '{name}'; this log has: {', '.join(there)}")
-            if names:
-                chosen = tuple(trace for trace in chosen if getattr(trace, what) in names)
-        return replace(self, traces=chosen)
+    def split(self, held: HeldOut) -> tuple[Self, Self | None]:
+        """What is to be fitted to, and what is kept aside: the last part in time of every trace, as neighbours in time
+        tell of each other, and the recordings and actuators that are named, as a whole. None where nothing is.
 
-    def without(self, recordings: Iterable[str] = (), actuators: Iterable[str] = ()) -> Self:
-        """The other traces. Raises InputError as `only`."""
-        recordings, actuators = set(recordings), set(actuators)
-        self.only(recordings, actuators)
-        kept = (t for t in self.traces if t.recording not in recordings and t.actuator not in actuators)
-        return replace(self, traces=tuple(kept))
-
-    def split(self, validation: float) -> tuple[Self, Self]:
-        """The first part in time of every trace, and its last, `validation` of it: a time series is never split at
-        random, as neighbours tell of each other.
-
-        Raises InputError for a share out of (0, 1), or parts that are too short.
+        Raises:
+          InputError: for names that fit nothing, or where too little is left.
         """
-        if not 0.0 < validation < 1.0:
-            raise InputError(f"validation must lie between 0 and 1, got {validation:g}")
-        cuts = [round(len(trace) * (1.0 - validation)) for trace in self.traces]
-        first = tuple(trace.part(0, cut) for trace, cut in zip(self.traces, cuts, strict=True))
-        last = tuple(trace.part(cut, len(trace)) for trace, cut in zip(self.traces, cuts, strict=True))
-        return replace(self, traces=first), replace(self, traces=last)
+        named = (
+            _matching("recording", held.recordings, self.recordings),
+            _matching("actuator", held.actuators, self.actuators),
+        )
+        first: list[Trace] = []
+        last: list[Trace] = []
+        for trace in self.traces:
+            if trace.recording in named[0] or trace.actuator in named[1]:
+                last.append(trace)
+                continue
+            cut = round(len(trace) * (1.0 - held.share))
+            first.append(trace.part(0, cut))
+            if held.share:
+                last.append(trace.part(cut, len(trace)))
+        return replace(self, traces=tuple(first)), replace(self, traces=tuple(last)) if last else None
+
+
+def _matching(what: str, patterns: Iterable[str], there: list[str]) -> set[str]:
+    """The names that fit one of the patterns at least. Raises InputError for a pattern that fits none."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in there):
+            raise InputError(f"no {what} '{pattern}'; this log has: {', '.join(there)}")
+    return {name for name in there if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -157,9 +172,8 @@ def write_log(path: str | Path, log: ActuatorLog) -> None:
     """Write an .npz file, whole or not at all."""
     arrays: dict[str, Any] = {"rate_hz": np.float64(log.rate_hz), "licence": log.licence, "source": log.source}
     for recording in log.recordings:
-        lengths = {len(trace) for trace in log.only([recording]).traces}
-        traces = log.only([recording]).traces
-        if len(lengths) > 1:
+        traces = [trace for trace in log.traces if trace.recording == recording]
+        if len({len(trace) for trace in traces}) > 1:
             raise InputError(f"{recording}: its traces differ in length")
         arrays[f"{recording}/actuators"] = np.array([trace.actuator for trace in traces])
         for name in NEEDED:
@@ -242,7 +256,9 @@ def _resolved(path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: M
     """The log of arrays as they stand in a file."""
     rate = float(shared["rate_hz"]) if "rate_hz" in shared else None
     if rate is None:
-        steps = [np.median(np.diff(entry["time_s"])) for entry in recordings.values() if len(entry.get("time_s", ())) > 1]
+        steps = [
+            np.median(np.diff(entry["time_s"])) for entry in recordings.values() if len(entry.get("time_s", ())) > 1
+        ]
         if len(steps) < len(recordings):
             raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
         rate = float(np.round(1.0 / np.median(steps), 3)) if min(steps, default=0.0) > 0 else 0.0
@@ -280,8 +296,7 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
             actuator,
             **{key: found[key][:, i].astype(np.float32) for key in NEEDED},
             others={key: found[key][:, i].astype(np.float32) for key in OPTIONAL if key in found},
-            kp=float(gains["kp"][i]),
-            kd=float(gains["kd"][i]),
+            **{key: float(gains[key][i]) for key in GAINS},
         )
         for i, actuator in enumerate(listed)
     ]
@@ -294,7 +309,9 @@ def _two(path: Path, name: str, key: str, values: Any) -> NDArray[np.float64]:
     return (values if values.ndim == 2 else values[:, None]).astype(np.float64)
 
 
-def on_grid(time_s: NDArray[np.float64], values: NDArray[np.float64], rate_hz: float, where: str) -> NDArray[np.float64]:
+def on_grid(
+    time_s: NDArray[np.float64], values: NDArray[np.float64], rate_hz: float, where: str
+) -> NDArray[np.float64]:
     """Values (T, n) at moments time_s (T,), at even moments of a rate instead, between the first and the last.
 
     Raises:
@@ -306,9 +323,3 @@ def on_grid(time_s: NDArray[np.float64], values: NDArray[np.float64], rate_hz: f
         raise InputError(f"{where}: time_s does not rise all the time")
     even = np.arange(time_s[0], time_s[-1] + 1e-9, 1.0 / rate_hz)
     return np.stack([np.interp(even, time_s, column) for column in values.T], -1)
-
-
-def lags(values: NDArray[Any], steps: Sequence[int]) -> NDArray[Any]:
-    """Values (T,) so many steps before, (T, len(steps)); before the first it counts."""
-    index = np.arange(len(values))[:, None] - np.asarray(steps)
-    return values[np.maximum(index, 0)]

@@ -1,9 +1,13 @@
-"""Models of an actuator's torque. Each is a function of what a joint is asked and does, sample by sample, with a state
+"""Models of an actuator's torque. Each is a function of what a joint is asked and does, sample by sample, with a memory
 that it hands on, so that it runs beside a simulator for any number of joints at once.
 
-Inputs (..., C) of a sample are `effort`, the position error [rad] times the stiffness of the position loop where the
-log tells it, the velocity [rad/s], and the channels that the model was fitted with (voltage, temperature); the output
-is a torque [Nm].
+What a robot-NPMP actuator model does has two parts. The first, `reference`, is what the firmware computes: a PID in
+closed form. It is known, so it is written down rather than learned, and gains, limits and control mode can change
+without new data. The second is what motor, gears and sensors make of it; that is learned.
+
+Inputs (..., C) of a sample are the effort, which is `reference` where the log tells the gains and the position error
+[rad] where it does not, the velocity [rad/s], and the channels that the model was fitted with (voltage, temperature).
+The output is a torque [Nm], of convolutions also a current [A] where the log has it.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
@@ -24,6 +30,9 @@ KINDS = ("pd", "mlp", "conv", "vae")
 MOST_DELAY = 8  # samples that a servo's answer may come late [D]
 SLIDES = 0.05  # rad/s above which friction has its sign in full [D]
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
+NO_LIMIT = 1e6  # of an effort
+
+Values = TypeVar("Values", Tensor, NDArray[np.float32])
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class ActuatorNetConfig:
 
     lags: tuple[int, ...] = (0, 2, 4, 8)  # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
     width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
-    latent_dim: int = 4  # of what tells actuators apart, in a vae [D]
+    latent_dim: int = 2  # of what tells actuators apart, in a vae [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "width", "latent_dim")
@@ -48,11 +57,15 @@ class ActuatorContract:
     rate_hz: float  # of its samples; it is refused at another
     actuators: list[str]
     channels: list[str]  # inputs besides effort and velocity
-    gains: bool  # effort is position error times the log's kp; otherwise it is the position error
+    gains: bool  # effort is the reference torque of the log's own gains; otherwise it is the position error
     input_scale: list[float]  # of effort, velocity and channels: inputs are divided by it
     input_mean: list[float]  # of the channels, subtracted before; 0 of effort and velocity, which have a sign
     torque_scale: float  # [Nm]
-    baseline: list[float]  # torque = a effort - b velocity + c, the best constant gains
+    baseline: list[float]  # torque = a position error - b velocity + c, the best constant gains
+    kp: float = 1.0  # most of the log was recorded with, in the log's unit of effort per rad
+    kd: float = 0.0  # per rad/s
+    limit: float = NO_LIMIT  # of the effort
+    current_scale: float = 0.0  # [A]; 0 where the model tells no current
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""
     training: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +77,21 @@ class ActuatorContract:
             raise ValueError("input_scale and input_mean need a number for effort, velocity and each channel")
         if not all(0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)):
             raise ValueError("scales and rate_hz must be finite and above 0")
+        if len(self.baseline) != 3 or not self.actuators:
+            raise ValueError("three numbers of baseline and the name of an actuator are needed")
+
+
+def reference(
+    error: Values, velocity: Values, kp: float, kd: float, limit: float, feedforward: Values | float = 0.0
+) -> Values:
+    """The effort that a drive's firmware asks of its motor: kp error - kd velocity + feedforward, within the limit.
+
+    Args:
+      error: (...) command minus position [rad]; velocity: (...) [rad/s]; feedforward: open-loop effort.
+      kp, kd, limit: in any one unit of effort (Nm, a share of the supply) per rad and rad/s. kp = kd = 0 is control of
+        torque, kp = 0 with a feedforward of kd times the asked velocity control of velocity.
+    """
+    return (kp * error - kd * velocity + feedforward).clip(-limit, limit)
 
 
 class Memory(NamedTuple):
@@ -78,6 +106,7 @@ class ActuatorModel(nn.Module):
     """A torque law with its contract; see `make`."""
 
     history: int  # samples that it looks at, the present one among them
+    recursive = False  # whether it takes its own torques
 
     def __init__(self, contract: ActuatorContract):
         super().__init__()
@@ -86,12 +115,25 @@ class ActuatorModel(nn.Module):
         self.register_buffer("mean", torch.tensor(contract.input_mean), persistent=False)
         self.latent_dim = contract.net.latent_dim if contract.kind == "vae" else 0
 
-    def begin(self, inputs: Tensor, torque: Tensor | None = None, *, generator: torch.Generator | None = None) -> Memory:
+    def effort(
+        self, error: Tensor, velocity: Tensor, *, kp: float | None = None, kd: float | None = None,
+        limit: float | None = None, feedforward: Tensor | float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """The first input (...) of position errors (...) [rad] and velocities (...) [rad/s], in the log's unit; gains
+        that are not given are those that most of the log was recorded with. Of a model of position errors it is
+        these."""
+        c = self.contract
+        given = (c.kp if kp is None else kp, c.kd if kd is None else kd, c.limit if limit is None else limit)
+        return reference(error, velocity, *given, feedforward) if c.gains else error
+
+    def begin(
+        self, inputs: Tensor, torque: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Memory:
         """The memory of joints that have long been as at their first sample.
 
         Args:
           inputs: (N, C). torque: (N,) then [Nm]; None: none.
-          generator: draws which actuator each joint is, of a vae; None: the mean one.
+          generator: draws which actuator each joint is, of a vae: once per episode; None: the mean one.
         """
         n = len(inputs)
         before = self.scaled(inputs).unsqueeze(1).expand(n, self.history, -1)
@@ -106,20 +148,26 @@ class ActuatorModel(nn.Module):
         return (inputs - self.mean) / self.scale
 
     def step(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """The torques [Nm] of a sample (N, C), and the memory after it."""
-        torque, memory = self.advance(self.scaled(inputs), memory)
-        return torque * self.contract.torque_scale, memory
+        """The torques (N,) [Nm] of a sample (N, C), and the memory after it."""
+        told, memory = self.advance(self.scaled(inputs), memory)
+        return told[:, 0] * self.contract.torque_scale, memory
+
+    def step_with_current(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None, Memory]:
+        """`step`, with the currents (N,) [A] of a model that tells them."""
+        told, memory = self.advance(self.scaled(inputs), memory)
+        current = told[:, 1] * self.contract.current_scale if told.shape[1] > 1 else None
+        return told[:, 0] * self.contract.torque_scale, current, memory
 
     def advance(self, scaled: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """`step` of scaled inputs (N, C), to scaled torques (N,)."""
+        """A step of scaled inputs (N, C) to scaled outputs (N, 1), or (N, 2) with a current."""
         seen = torch.cat((memory.inputs[:, 1:], scaled.unsqueeze(1)), 1)
-        torque, kept = self.law(seen, memory.kept, memory.latent)
+        told, kept = self.law(seen, memory.kept, memory.latent)
         after = torch.cat((memory.kept[:, 1:], kept.unsqueeze(-1)), 1)
-        return torque, Memory(seen, after, memory.latent)
+        return told, Memory(seen, after, memory.latent)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """The scaled torque (N,) after inputs (N, H, C), the present one last, outputs (N, H) before it, and latents
-        (N, d); and what is kept of it as the latest output."""
+        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, outputs (N, H) before it, and
+        latents (N, d); and what is kept (N,) as the latest output."""
         raise NotImplementedError
 
     def rollout(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
@@ -155,7 +203,6 @@ class MLP(ActuatorModel):
             layers += [nn.Linear(width, net.width), nn.Softsign()]
             width = net.width
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
-
         # of the actuators that it was fitted to, mean and log-std of their latents
         self.codes = nn.Parameter(torch.zeros(len(contract.actuators), 2, self.latent_dim)) if self.latent_dim else None
 
@@ -166,7 +213,7 @@ class MLP(ActuatorModel):
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`."""
         torque = self.answer(seen[:, self.at], latent)
-        return torque, torque
+        return torque.unsqueeze(-1), torque
 
     def draw_codes(self, actuators: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to N(0, I) per
@@ -179,29 +226,48 @@ class MLP(ActuatorModel):
         noise = torch.randn(len(actuators), self.latent_dim, generator=generator)
         return mean[actuators] + std[actuators] * noise, kl
 
+    @torch.no_grad()
+    def standardize_codes(self) -> None:
+        """Turn and stretch the latent space until the actuators' latents together have mean 0 and covariance I, and
+        the first layer back by as much: the model stays what it is, and samples of N(0, I) spread as the actuators
+        do."""
+        assert self.codes is not None and isinstance(first := self.layers[0], nn.Linear)  # for the type checker
+        mean, log_std = self.codes.double().unbind(1)
+        middle, var = mean.mean(0), log_std.exp().square().mean(0)
+        covariance = (mean - middle).T @ (mean - middle) / len(mean) + var.diag()
+        scale, turn = torch.linalg.eigh(covariance)
+        into, back = turn / scale.sqrt(), turn * scale.sqrt()  # z' = (z - middle) into, z = z' back^T + middle
+        weight = first.weight.double()[:, -self.latent_dim :]
+        first.bias += (weight @ middle).float()
+        first.weight[:, -self.latent_dim :] = (weight @ back).float()
+        spread = log_std.exp().square() @ into.square()  # its variances along the new axes
+        self.codes.copy_(torch.stack(((mean - middle) @ into, 0.5 * spread.log()), 1).float())
+
 
 class Convolutions(ActuatorModel):
-    """Four layers over the last eight samples, each halving them; what comes out is added to the torque before
-    (robot-NPMP). Besides the inputs they see that torque: without it a residual drifts."""
+    """Four layers of strided causal convolutions over the last eight samples, each halving them; what comes out is
+    added to the torque before (robot-NPMP). Besides the inputs they see that torque: without it a residual drifts."""
 
     history = WINDOW
+    recursive = True
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
         width, channels = contract.net.width, len(contract.input_scale) + 1
-        sizes = [(channels, width), (width, width), (width, width)]
-        self.convolutions = nn.ModuleList(nn.Conv1d(a, b, kernel_size=2, stride=2) for a, b in sizes)
-        self.head = nn.Linear(width, 1)
+        # a kernel of two samples at a stride of two is a linear layer over pairs
+        self.pairs = nn.ModuleList(nn.Linear(2 * size, width) for size in (channels, width, width))
+        self.head = nn.Linear(width, 2 if contract.current_scale else 1)
         with torch.no_grad():
             self.head.weight *= 0.1  # at first the torque stays as it is
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """As `ActuatorModel.law`."""
-        x = torch.cat((seen, kept.unsqueeze(-1)), -1).transpose(1, 2)
-        for layer in self.convolutions:
-            x = nn.functional.softsign(layer(x))
-        torque = kept[:, -1] + self.head(x.squeeze(-1)).squeeze(-1)
-        return torque, torque
+        """As `ActuatorModel.law`; the torque is a residual, the current is not."""
+        x = torch.cat((seen, kept.unsqueeze(-1)), -1)
+        for layer in self.pairs:
+            x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
+        told = self.head(x[:, 0])
+        torque = kept[:, -1] + told[:, 0]
+        return torch.cat((torque.unsqueeze(-1), told[:, 1:]), -1), torque
 
 
 @dataclass(frozen=True)
@@ -213,15 +279,16 @@ class PDParameters:
     offset: float = 0.0  # Nm
     lag_s: float = 0.0  # of a first-order lag
     limit: float = 1e6  # torque at rest [Nm]
-    limit_slope: float = 0.0  # by which it falls with speed [Nm s/rad]
+    limit_slope: float = 0.0  # by which it falls with speed in its direction [Nm s/rad]
     coulomb: float = 0.0  # friction while it slides [Nm]
     stiction: float = 0.0  # more of it at rest [Nm]
     stribeck: float = 1.0  # speed over which that is lost [rad/s]
+    load: float = 0.0  # more of it per Nm of the motor
 
 
 class PD(ActuatorModel):
-    """A servo in closed form: PD after a delay, through a first-order lag, within a torque that falls with speed, less
-    friction that falls from its value at rest (Stribeck)."""
+    """A servo in closed form: PD after a delay, through a first-order lag, within a torque that falls with speed as a
+    DC motor's does, less friction that falls from its value at rest (Stribeck) and grows with the load."""
 
     history = MOST_DELAY + 1
 
@@ -230,16 +297,35 @@ class PD(ActuatorModel):
         self.register_buffer("delay", torch.zeros((), dtype=torch.long))  # samples
         self.register_buffer("values", torch.zeros(len(fields(PDParameters))))
 
+    @property
+    def parameters_of(self) -> PDParameters:
+        """What was fitted."""
+        return PDParameters(*self.values.tolist())
+
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`; what it keeps is the torque before limit and friction."""
-        p, scale = PDParameters(*self.values.tolist()), self.contract.torque_scale
-        inputs = seen * self.scale + self.mean
+        p, scale = self.parameters_of, self.contract.torque_scale
+        inputs = seen[..., :2] * self.scale[:2] + self.mean[:2]
         asked, velocity = inputs[:, self.history - 1 - int(self.delay), 0], inputs[:, -1, 1]
         motor = kept[:, -1] * scale
-        motor = motor + share(p.lag_s, self.contract.rate_hz) * (p.stiffness * asked - p.damping * velocity + p.offset - motor)
-        limit = (p.limit - p.limit_slope * velocity.abs()).clamp(min=0.0)
-        friction = (p.coulomb + p.stiction * torch.exp(-((velocity / p.stribeck) ** 2))) * torch.tanh(velocity / SLIDES)
-        return (torch.minimum(torch.maximum(motor, -limit), limit) - friction) / scale, motor / scale
+        motor = motor + share(p.lag_s, self.contract.rate_hz) * (wanted(p, asked, velocity) - motor)
+        return (delivered(p, motor, velocity) / scale).unsqueeze(-1), motor / scale
+
+
+def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
+    """The torque (...) [Nm] that a servo's motor goes towards."""
+    return p.stiffness * effort - p.damping * velocity + p.offset
+
+
+def delivered(p: PDParameters, motor: Values, velocity: Values) -> Values:
+    """What a motor's torque (...) [Nm] becomes behind limit and friction."""
+    np_or_torch: Any = torch if isinstance(motor, Tensor) else np
+    most = (p.limit - p.limit_slope * velocity).clip(0.0, None)
+    least = -(p.limit + p.limit_slope * velocity).clip(0.0, None)
+    within = np_or_torch.minimum(np_or_torch.maximum(motor, least), most)
+    at_rest = p.stiction * np_or_torch.exp(-((velocity / p.stribeck) ** 2))
+    friction = (p.coulomb + at_rest + p.load * abs(within)) * np_or_torch.tanh(velocity / SLIDES)
+    return within - friction  # type: ignore[no-any-return]
 
 
 def share(lag_s: float, rate_hz: float) -> float:
