@@ -54,6 +54,8 @@ def fit_model(config: DictConfig, run: Run) -> None:
     )
     settings = from_mapping(FitConfig, given["fitting"], at="fitting")
     path = _needed(config, "data")
+    if run.out is None:
+        raise InputError("npmp actuator fit needs out=FOLDER")
     log = read_log(path)
     first, last = log.split(held)
     about = {

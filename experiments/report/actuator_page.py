@@ -24,9 +24,10 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
     """Write the page; gives back its path. part: what it was judged on, in words."""
     found = evaluation.figures
     words = (
-        f"{found['kind']} on {part}: {number(found['seconds'])} s at {number(found['rate_hz'])} Hz. RMSE of the torque, one "
-        "step ahead of measured torques, and on the model's own torques from each trace's first on (the two are one "
-        "where a model takes no torque). Constant gains: the best PD law, fitted to what the model was fitted to."
+        f"{found['kind']} on {part}: {number(found['seconds'])} s at {number(found['rate_hz'])} Hz. RMSE of the "
+        "torque, one step ahead of measured torques, and on the model's own torques from each trace's first on (the "
+        "two are one where a model takes no torque). Constant gains: the best PD law, fitted to what the model was "
+        "fitted to."
     )
     ratio = found["baseline_rmse_nm"] / max(found["rollout_rmse_nm"], 1e-12)
     cards = [

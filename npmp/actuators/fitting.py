@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ from npmp.nets.init import seeded
 
 HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
 MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has ten numbers
+LIMIT = [entry.name for entry in fields(PDParameters)].index("limit")
+LIMITED = 1e-4  # of the torque's squares that a limit must explain, where a log shows one [D]
 SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)  # of a model without networks
 
 Progress = Callable[[int, int, float], None]  # told of (update, updates, loss) now and then
@@ -51,10 +53,11 @@ class FitConfig:
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     updates: int = 2000  # gradient steps; of a conv, which unrolls, a fifth
     batch: int = 256  # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
-    unroll_s: float = 0.25  # of a conv, through time [robot-NPMP: 4 s; D]
+    unroll_s: float = 0.125  # of a conv, through time [robot-NPMP: 4 s; D]
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
     latent_kl: float = 1e-3  # weight of a vae's KL to N(0, I), per actuator [D]
+    mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch")
@@ -175,6 +178,15 @@ class _Samples:
         numbers = torch.tensor([contract.actuators.index(trace.actuator) for trace in log.traces])
         self.actuator = torch.repeat_interleave(numbers, lengths)
 
+    def sides(self, number: int, generator: torch.Generator, *, mirror: bool) -> tuple[Tensor, Tensor]:
+        """Factors of inputs (number, C) and of outputs (number,), half of them those that turn a joint around."""
+        sign = torch.ones(number)
+        if mirror:
+            sign = torch.randint(0, 2, (number,), generator=generator) * 2.0 - 1.0
+        of_inputs = torch.ones(number, self.inputs.shape[1])
+        of_inputs[:, :2] = sign.unsqueeze(-1)
+        return of_inputs, sign
+
     def before(self, at: Tensor, lags: Tensor) -> Tensor:
         """Indices of the samples `lags` before those at `at`, (*at.shape, lags); a trace's first stands for earlier
         ones."""
@@ -208,8 +220,9 @@ def _fit_samples(
     def loss() -> Tensor:
         at = torch.randint(len(samples.outputs), (config.batch,), generator=generator)
         code, kl = model.draw_codes(samples.actuator[at], generator)
-        told = model.answer(samples.inputs[samples.before(at, lags)], code)
-        off = nn.functional.huber_loss(told, samples.outputs[at, 0], delta=HUBER)
+        turn, sign = samples.sides(config.batch, generator, mirror=config.mirror)
+        told = model.answer(samples.inputs[samples.before(at, lags)] * turn.unsqueeze(1), code)
+        off = nn.functional.huber_loss(told, samples.outputs[at, 0] * sign, delta=HUBER)
         return off + config.latent_kl * kl
 
     _descend(model, loss, config, config.updates, progress)
@@ -236,14 +249,16 @@ def _fit_unrolled(
 
     def loss() -> Tensor:
         first = starts[torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)]
-        earlier = samples.before(first, past)
-        memory = Memory(samples.inputs[earlier], samples.outputs[earlier, 0], samples.inputs.new_zeros(len(first), 0))
-        within = first.unsqueeze(-1) + ahead
+        earlier, within = samples.before(first, past), first.unsqueeze(-1) + ahead
+        turn, sign = samples.sides(len(first), generator, mirror=config.mirror)
+        kept, none = samples.outputs[earlier, 0] * sign.unsqueeze(-1), samples.inputs.new_zeros(len(first), 0)
+        memory = Memory(samples.inputs[earlier] * turn.unsqueeze(1), kept, none)
         told = []
-        for sample in samples.inputs[within].unbind(1):
+        for sample in (samples.inputs[within] * turn.unsqueeze(1)).unbind(1):
             output, memory = model.advance(sample, memory)
             told.append(output)
-        return nn.functional.huber_loss(torch.stack(told, 1), samples.outputs[within], delta=HUBER)
+        measured = samples.outputs[within] * sign[:, None, None]
+        return nn.functional.huber_loss(torch.stack(told, 1), measured, delta=HUBER)
 
     _descend(model, loss, config, max(1, config.updates // 5), progress)
 
@@ -261,14 +276,21 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
         if count > MOST_SAMPLES:
             break
     begin, low, high = _pd_range(contract, kept)
-    found = []
-    for delay in range(MOST_DELAY + 1):
+    free = begin.copy(), low.copy(), high.copy()
+    for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):  # where no torque of the log reaches it
+        values[LIMIT] = limit * NO_LIMIT
+
+    def fitted(delay: int, start: tuple[NDArray[np.float64], ...]) -> tuple[float, int, NDArray[np.float64]]:
         result = least_squares(
-            _pd_residuals, begin, bounds=(low, high), x_scale=np.maximum(np.abs(begin), 1e-3), max_nfev=60,
+            _pd_residuals, start[0], bounds=start[1:], x_scale=np.maximum(np.abs(start[0]), 1e-3), max_nfev=60,
             args=(kept, delay, contract.rate_hz),
         )  # fmt: skip
-        found.append((float(result.cost), delay, result.x))
-    _, delay, best = min(found, key=lambda entry: entry[0])
+        return float(result.cost), delay, result.x
+
+    unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0])
+    limited = fitted(unlimited[1], (begin, low, high))
+    explained = LIMITED * sum(0.5 * float(torque @ torque) for _, torque in kept)
+    _, delay, best = limited if limited[0] < unlimited[0] - explained else unlimited
     model.delay.fill_(delay)
     model.values.copy_(torch.from_numpy(best))
 
@@ -286,7 +308,7 @@ def _pd_range(contract: ActuatorContract, kept: list[Any]) -> tuple[NDArray[np.f
     a, b, c = np.linalg.lstsq(np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None)[0]
     some = 0.1 * spread
     begin = PDParameters(
-        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 2.0 * largest,
+        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 0.9 * largest,
         0.1 * spread / fastest, some, some, 0.1 * fastest, 0.1,
     )  # fmt: skip
     low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest, 0.0)

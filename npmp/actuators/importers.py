@@ -22,7 +22,7 @@ SMOOTHED_S = 0.08  # over which a pendulum's acceleration is fitted: encoders co
 
 
 def hwangbo(path: Path) -> ActuatorLog:
-    """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series spring, 400 Hz."""
+    """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series spring."""
     arrays = _with(path, "rate_hz", "position_error", "velocity", "torque")
     found = {name: arrays[name].astype(np.float32) for name in ("position_error", "velocity", "torque")}
     trace = Trace("motion", "LH_KFE", **found)
@@ -33,8 +33,8 @@ def sage(path: Path) -> ActuatorLog:
     """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position, velocity, torque}.
 
     Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
-    command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. A command
-    holds until the next.
+    command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. A
+    command holds until the next.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
@@ -60,10 +60,11 @@ def sage(path: Path) -> ActuatorLog:
 def bam(path: Path) -> ActuatorLog:
     """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), with the .json beside the .npz that tells of each.
 
-    The servo measures no torque. What it put on the pendulum follows from how the pendulum moved: m l^2 a + m g l sin(q),
-    a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over 80 ms. `load` is the share of
-    the supply that the firmware put on the motor, of 885, below zero as 16 bits write it: kp of the position error in
-    its own counts, within 1. From where it stays 0 the motor is switched off; a recording ends there.
+    The servo measures no torque. What it put on the pendulum follows from how the pendulum moved:
+    m l^2 a + m g l sin(q), a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over
+    80 ms. `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16 bits write
+    it: kp of the position error in its own counts, within 1. From where it stays 0 the motor is switched off; a
+    recording ends there.
     """
     arrays = _with(path)
     described = read_json(path.with_suffix(".json"))

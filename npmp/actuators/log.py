@@ -14,8 +14,9 @@ A log is an .npz file without objects, or a CSV file. In the .npz, a recording R
     R/feedforward (T, n)     open-loop effort, in that unit, where there was any
     R/actuators (n,)         names; or `actuators` (n,) for the whole file
 
-besides `licence` and `source`. Arrays (T,) are of one actuator; a file of one recording may leave R/ out. In a CSV a row
-is a moment of one actuator, and the columns have these names, with `recording` and `actuator` where there are several.
+besides `licence` and `source`. Arrays (T,) are of one actuator; a file of one recording may leave R/ out. In a CSV a
+row is a moment of one actuator, and the columns have these names, with `recording` and `actuator` where there are
+several.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from mocap_data.outside import reading, read_text, regular_file, require_memory
+from mocap_data.outside import read_text, reading, regular_file, require_memory
 
 Values = NDArray[np.float32]
 
@@ -289,7 +290,10 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
     listed = [str(a) for a in called] if called is not None else [f"actuator_{i}" for i in range(number)]
     if len(listed) != number:
         raise InputError(f"{path}: {name} has {number} actuators, but {len(listed)} names")
-    gains = {key: np.broadcast_to(np.asarray(entry.get(key, math.nan), dtype=float), (number,)) for key in GAINS}
+    gains = {key: np.asarray(entry.get(key, math.nan), dtype=float) for key in GAINS}
+    if wrong := [key for key, values in gains.items() if values.shape not in ((), (number,))]:
+        raise InputError(f"{path}: {name}/{wrong[0]} must be a number or one per actuator")
+    gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}
     return [
         Trace(
             str(entry.get("recording", name)),

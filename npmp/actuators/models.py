@@ -39,7 +39,7 @@ Values = TypeVar("Values", Tensor, NDArray[np.float32])
 class ActuatorNetConfig:
     """Sizes of the learned models. Raises ValueError for values out of range."""
 
-    lags: tuple[int, ...] = (0, 2, 4, 8)  # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
+    lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)  # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
     width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
     latent_dim: int = 2  # of what tells actuators apart, in a vae [D]
 
@@ -231,7 +231,8 @@ class MLP(ActuatorModel):
         """Turn and stretch the latent space until the actuators' latents together have mean 0 and covariance I, and
         the first layer back by as much: the model stays what it is, and samples of N(0, I) spread as the actuators
         do."""
-        assert self.codes is not None and isinstance(first := self.layers[0], nn.Linear)  # for the type checker
+        first = self.layers[0]
+        assert self.codes is not None and isinstance(first, nn.Linear)  # for the type checker
         mean, log_std = self.codes.double().unbind(1)
         middle, var = mean.mean(0), log_std.exp().square().mean(0)
         covariance = (mean - middle).T @ (mean - middle) / len(mean) + var.diag()

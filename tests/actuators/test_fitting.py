@@ -1,0 +1,106 @@
+"""Known servos are recovered; the same seed gives the same model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.actuators.evaluation import evaluate
+from npmp.actuators.fitting import FitConfig, fit, inputs_of, static_law
+from npmp.actuators.models import MLP, PD, ActuatorNetConfig, PDParameters
+from tests.actuators.servos import RATE, log_of, servo
+
+SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll_s=0.05)
+
+
+def test_the_best_constant_gains_are_found() -> None:
+    """Without delay, lag and friction a servo is its gains."""
+    a, b, c = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
+    assert (a, b, c) == (pytest.approx(40.0, rel=1e-4), pytest.approx(1.5, rel=1e-4), pytest.approx(0.3, rel=1e-3))
+
+
+def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
+    true = PDParameters(40.0, 1.5, 0.2, lag_s=0.012, coulomb=0.3, stiction=0.2, stribeck=0.5)
+    model = fit("pd", log_of(servo(true, 3, noise=0.02), servo(true, 3, seed=5, noise=0.02)))
+    assert isinstance(model, PD) and int(model.delay) == 3
+    found = model.parameters_of
+    assert found.stiffness == pytest.approx(40.0, rel=0.02) and found.damping == pytest.approx(1.5, rel=0.05)
+    assert found.lag_s == pytest.approx(0.012, rel=0.05) and found.offset == pytest.approx(0.2, abs=0.02)
+    sliding = found.coulomb + found.load * 1.0  # at small torques
+    assert sliding == pytest.approx(0.3, abs=0.05)
+    judged = evaluate(model, log_of(servo(true, 3, seed=9))).figures
+    assert judged["rollout_rmse_nm"] < 0.06 < 0.5 < judged["baseline_rmse_nm"]
+
+
+def test_a_limit_that_falls_with_speed_is_recovered() -> None:
+    true = PDParameters(60.0, 0.0, limit=2.5, limit_slope=0.4)
+    model = fit("pd", log_of(servo(true), servo(true, seed=3)))
+    assert isinstance(model, PD)
+    found = model.parameters_of
+    assert (found.limit, found.limit_slope) == (pytest.approx(2.5, rel=0.03), pytest.approx(0.4, rel=0.1))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
+    """A servo that answers 10 ms late through a lag of 20 ms."""
+    true = PDParameters(40.0, 0.5, lag_s=0.02)
+    log = log_of(servo(true, 2), servo(true, 2, seed=3))
+    config = FitConfig(net=ActuatorNetConfig(width=16), updates=600, batch=64, unroll_s=0.05)
+    judged = evaluate(fit(kind, log, config), log_of(servo(true, 2, seed=9))).figures
+    assert judged["rollout_rmse_nm"] < 0.5 * judged["baseline_rmse_nm"]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd"])
+def test_a_seed_gives_one_model(kind: str) -> None:
+    log = log_of(*(servo(PDParameters(stiff, 1.0), name=f"s{stiff}", samples=300) for stiff in (20.0, 40.0)))
+    first, again, other = (fit(kind, log, SHORT, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert kind == "pd" or any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_gains_change_without_new_data() -> None:
+    """Fitted at kp 20 and 40, a model tells torques at 80: its reference does."""
+    traces = [
+        replace(servo(PDParameters(kp, 1.0, lag_s=0.01), name="one", seed=i), kp=kp, kd=0.0, limit=1e3)
+        for i, kp in enumerate((20.0, 40.0, 80.0))
+    ]
+    model = fit("pd", log_of(*traces[:2]))
+    assert model.contract.gains and model.contract.kp in (20.0, 40.0)
+    assert isinstance(model, PD) and model.parameters_of.stiffness == pytest.approx(1.0, rel=0.01)
+    figures = evaluate(model, log_of(traces[2])).figures
+    assert figures["rollout_rmse_nm"] < 0.02 * figures["baseline_rmse_nm"]
+    with pytest.raises(InputError, match="motion_0, one does not tell kp"):
+        inputs_of(replace(traces[0], kp=math.nan), model.contract)
+
+
+def test_a_vae_tells_actuators_apart_and_its_samples_spread_as_they_do() -> None:
+    """Six servos of stiffness 20 to 70; another of 45 lies among them, one of 300 does not."""
+    stiff = (20.0, 30.0, 40.0, 50.0, 60.0, 70.0)
+    traces = [servo(PDParameters(k, 1.0), name=f"k{k:g}", samples=500, seed=i) for i, k in enumerate(stiff)]
+    config = FitConfig(net=ActuatorNetConfig(width=16, lags=(0,), latent_dim=1), updates=1500, batch=128)
+    model = fit("vae", log_of(*traces), config)
+    assert isinstance(model, MLP) and model.codes is not None
+    assert abs(np.corrcoef(model.codes[:, 0, 0].detach().numpy(), stiff)[0, 1]) > 0.9
+    others = [servo(PDParameters(k, 1.0), name=name, samples=500, seed=9) for k, name in ((45.0, "in"), (300.0, "out"))]
+    judged = evaluate(model, log_of(*traces, *others)).figures["latents"]
+    likely = judged["nats_per_sample"]
+    known = [likely[f"k{k:g}"] for k in stiff]
+    assert judged["told_apart"] > 0.6
+    assert likely["in"] > min(known) - 0.5 and likely["out"] < min(known) - 5
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    log = log_of(servo(PDParameters(20.0, 1.0), samples=40))
+    with pytest.raises(InputError, match="a vae tells actuators apart; this log has one, one"):
+        fit("vae", log)
+    with pytest.raises(InputError, match="no recording is as long as an unroll of 1 s"):
+        fit("conv", log, replace(SHORT, unroll_s=1.0))
+    with pytest.raises(InputError, match="has no voltage, which this model takes"):
+        fit("mlp", log, SHORT, channels=["voltage"])
+    with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):
+        evaluate(fit("mlp", log, SHORT), replace(log, rate_hz=50.0))

@@ -1,0 +1,72 @@
+"""Public recordings as logs: made-up ones by hand, real ones where they lie."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.actuators import HeldOut
+from npmp.actuators.evaluation import evaluate
+from npmp.actuators.fitting import FitConfig, fit
+from npmp.actuators.importers import GRAVITY, STS3215_STALL_NM, bam, hwangbo, sage, smoothed
+
+
+def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
+    """q = 0.5 sin(2 t): m l^2 a + m g l sin q with a = -4 q."""
+    time = np.arange(0, 4, 0.005)
+    q = 0.5 * np.sin(2 * time)
+    load = np.where(time < 2.0, 65535.0, 0.0)  # -1, then off
+    columns = {"position": q, "goal_position": q + 0.1, "input_volts": 7 + 0 * q, "temp": 30 + 0 * q, "load": load}
+    np.savez(tmp_path / "b.npz", **{f"00/{k}": v for k, v in (columns | {"timestamp": time}).items()})
+    about = {"log": "00", "trajectory": "sine", "mass": 0.5, "length": 0.1, "kp": 100}
+    (tmp_path / "b.json").write_text(json.dumps([about, about | {"log": "07"}]))
+    log = bam(tmp_path / "b.npz")
+    (found,) = log.traces
+    assert log.rate_hz == 200.0 and len(found) == pytest.approx(400, abs=1)
+    q = q[: len(found)]
+    torque = 0.5 * 0.01 * -4 * q + 0.5 * GRAVITY * 0.1 * np.sin(q)
+    inside = slice(20, -20)  # no window over the ends
+    np.testing.assert_allclose(found.torque[inside], torque[inside], atol=1e-4)
+    # 100 / 256 of 4096 counts in a turn, of 885
+    assert found.kp == pytest.approx(100 / 256 * 4096 / (2 * math.pi) / 885) and found.limit == 1.0
+    np.testing.assert_allclose(found.position_error, 0.1, atol=1e-6)
+    (tmp_path / "b.json").write_text("[{}]")
+    with pytest.raises(InputError, match="log, trajectory, mass, length, kp are needed"):
+        bam(tmp_path / "b.npz")
+
+
+def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
+    time = np.arange(0, 1, 0.02)
+    both = np.stack([np.full(50, 0.2), np.full(50, -0.3)], -1)
+    arrays = {"command": both, "position": 0 * both, "velocity": 0 * both, "torque": np.abs(both) * [1, 20]}
+    named = arrays | {"time_s": time, "command_time_s": time}
+    np.savez(tmp_path / "s.npz", joints=np.array(["A", "B"]), **{f"run/{k}": v for k, v in named.items()})
+    log = sage(tmp_path / "s.npz")
+    assert log.rate_hz == 50.0 and log.actuators == ["A", "B"]
+    np.testing.assert_allclose(log.traces[0].torque, 0.2)
+    np.testing.assert_allclose(log.traces[1].torque, -STS3215_STALL_NM)
+    with pytest.raises(InputError, match="has no rate_hz, no position_error, no velocity, no torque; is it another"):
+        hwangbo(tmp_path / "s.npz")
+
+
+def test_a_cubic_s_derivatives_are_exact() -> None:
+    t = np.arange(50) / 100
+    for found, true in zip(smoothed(t**3, 100.0), (t**3, 3 * t**2, 6 * t), strict=True):
+        np.testing.assert_allclose(found, true, atol=1e-9)
+
+
+def test_the_knee_of_an_anymal_is_learned(shared: Path) -> None:
+    """The best constant gains come to 3.09 Nm on the last 30 %; an MLP, even a briefly fitted one, to a fifth."""
+    path = shared / "actuators" / "hwangbo_anymal_knee.npz"
+    if not path.is_file():
+        pytest.skip("no log of the knee")
+    first, last = hwangbo(path).split(HeldOut(0.3))
+    assert last is not None
+    figures = evaluate(fit("mlp", first, FitConfig(updates=800)), last).figures
+    assert figures["baseline_rmse_nm"] == pytest.approx(3.09, abs=0.01)
+    assert figures["rmse_nm"] < 0.62 and figures["rmse_nm"] == figures["rollout_rmse_nm"]

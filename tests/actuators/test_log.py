@@ -1,0 +1,126 @@
+"""Logs of actuators: splits, files, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.actuators import ActuatorLog, HeldOut, Trace, read_log, write_log
+
+
+def trace(recording: str = "run", actuator: str = "knee", samples: int = 100, **others: Any) -> Trace:
+    rows = np.arange(3 * samples, dtype=np.float32).reshape(3, samples) / 100
+    return Trace(recording, actuator, *rows, **others)
+
+
+def test_the_end_of_every_trace_is_kept_aside() -> None:
+    log = ActuatorLog(100.0, (trace(), trace(actuator="hip", samples=60)))
+    first, last = log.split(HeldOut(0.3))
+    assert last is not None and [len(t) for t in first.traces] == [70, 42] and [len(t) for t in last.traces] == [30, 18]
+    assert last.traces[0].torque[0] == log.traces[0].torque[70]
+    assert (log.seconds, first.seconds) == (pytest.approx(1.6), pytest.approx(1.12))
+
+
+def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
+    log = ActuatorLog(100.0, tuple(trace(r, a) for r in ("chirp_1", "chirp_2", "step") for a in ("knee", "hip")))
+    first, last = log.split(HeldOut(0.0, recordings=["chirp_*"]))
+    assert last is not None and first.recordings == ["step"] and last.recordings == ["chirp_1", "chirp_2"]
+    first, last = log.split(HeldOut(0.5, actuators=["hip"]))
+    assert last is not None and first.actuators == ["knee"]
+    assert {(t.actuator, len(t)) for t in last.traces} == {("knee", 50), ("hip", 100)}
+    assert log.split(HeldOut(0.0))[1] is None
+    with pytest.raises(InputError, match="no recording 'jump'; this log has: chirp_1, chirp_2, step"):
+        log.split(HeldOut(recordings=["jump"]))
+    with pytest.raises(InputError, match="holds no recording"):
+        log.split(HeldOut(recordings=["*"]))
+    with pytest.raises(ValueError, match=r"validation must be at least 0 and below 1, got 1"):
+        HeldOut(1.0)
+
+
+def test_an_npz_file_comes_back(tmp_path: Path) -> None:
+    warm = {"temperature": np.full(100, 40.0, np.float32)}
+    pair = (
+        trace(others=warm, kp=2.0, kd=0.5, limit=3.0),
+        trace(actuator="hip", others=warm, kp=1.0, kd=0.0, limit=9.0),
+    )
+    log = ActuatorLog(250.0, (*pair, trace("other")), "CC0-1.0", "somewhere")
+    write_log(tmp_path / "log.npz", log)
+    back = read_log(tmp_path / "log.npz")
+    assert (back.rate_hz, back.licence, back.source, back.recordings) == (250.0, "CC0-1.0", "somewhere", log.recordings)
+    for mine, theirs in zip(back.traces, log.traces, strict=True):
+        assert (mine.recording, mine.actuator) == (theirs.recording, theirs.actuator)
+        np.testing.assert_array_equal([mine.kp, mine.kd, mine.limit], [theirs.kp, theirs.kd, theirs.limit])
+        for name in ("position_error", "velocity", "torque"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+    np.testing.assert_array_equal(back.traces[1].others["temperature"], warm["temperature"])
+    assert not back.has_gains and back.channels() == []
+
+
+def test_commands_at_uneven_moments_become_errors_at_even_ones(tmp_path: Path) -> None:
+    """position = 2 t, command = 1 + 2 t: the error is 1 at any moment."""
+    time = np.sort(np.append(np.arange(50) / 100, [0.1234, 0.2345]))
+    arrays = {"time_s": time, "position": 2 * time, "command": 1 + 2 * time, "velocity": 0 * time, "torque": 5 * time}
+    np.savez(tmp_path / "short.npz", **arrays)
+    log = read_log(tmp_path / "short.npz")
+    (found,) = log.traces
+    assert log.rate_hz == 100.0 and (found.recording, found.actuator, len(found)) == ("short", "actuator_0", 50)
+    np.testing.assert_allclose(found.position_error, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(found.torque, 5 * np.arange(50) / 100, atol=1e-6)
+
+
+def test_a_csv_file_holds_a_moment_of_an_actuator_in_a_row(tmp_path: Path) -> None:
+    lines = ["recording,actuator,time_s,position_error,velocity,torque,kp"]
+    lines += [f"a,{name},{i / 50},{i},{-i},{2 * i},{kp}" for i in range(20) for name, kp in (("left", 3), ("right", 4))]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    log = read_log(tmp_path / "log.csv")
+    assert log.rate_hz == 50.0 and log.recordings == ["a"] and log.actuators == ["left", "right"]
+    assert [t.kp for t in log.traces] == [3.0, 4.0] and log.has_gains
+    np.testing.assert_array_equal(log.traces[1].torque, 2 * np.arange(20))
+    (tmp_path / "log.csv").write_text("\n".join([*lines, "a,left,9,x,0,0,1"]))
+    with pytest.raises(InputError, match=r"log.csv, row 42: could not convert string to float: 'x'"):
+        read_log(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"torque": None}, "run has no torque"),
+        ({"position_error": None}, "neither position_error nor command and position"),
+        ({"velocity": np.zeros(49)}, r"run/velocity is \[49, 1\], torque \[50, 1\]"),
+        ({"velocity": np.full(50, np.nan)}, "velocity holds what is no number"),
+        ({"torque": np.full(50, 1e9)}, "or one beyond 1e"),
+        ({"torque": np.array(["x"] * 50)}, r"must be numbers, \(T,\) or \(T, n\)"),
+        ({"time_s": np.zeros(50)}, "time_s does not rise"),
+        ({"time_s": None}, "neither time_s nor the file rate_hz"),
+        ({"actuators": np.array(["a", "b"])}, "1 actuators, but 2 names"),
+        ({"kp": np.ones(3)}, "run/kp must be a number or one per actuator"),
+        ({"torque": np.array([None] * 50)}, "no .npz file of plain arrays"),
+    ],
+)
+def test_what_a_log_lacks_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    named = {name: np.linspace(0, 1, 50) for name in ("time_s", "position_error", "velocity", "torque")} | change
+    np.savez(tmp_path / "log.npz", **{f"run/{name}": values for name, values in named.items() if values is not None})
+    with pytest.raises(InputError, match=message):
+        read_log(tmp_path / "log.npz")
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    write_log(tmp_path / "log.npz", ActuatorLog(100.0, (trace(),)))
+    whole = (tmp_path / "log.npz").read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no archive", whole[:200] + bytes(100) + whole[300:]):
+        (tmp_path / "log.npz").write_bytes(damaged)
+        with pytest.raises(InputError):
+            read_log(tmp_path / "log.npz")
+    with pytest.raises(InputError):
+        read_log(tmp_path / "absent.npz")
+    with pytest.raises(InputError, match="5 moments, at least 16 are needed"):
+        ActuatorLog(100.0, (trace(samples=5),))
+    with pytest.raises(InputError, match="rate must lie between"):
+        ActuatorLog(0.0, (trace(),))
+    with pytest.raises(InputError, match="torque 100"):
+        ActuatorLog(10.0, (replace(trace(), velocity=np.zeros(99, np.float32)),))

@@ -1,0 +1,189 @@
+"""Torque laws: numbers by hand, files, rates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.actuators.models import (
+    MLP,
+    PD,
+    ActuatorContract,
+    ActuatorModel,
+    ActuatorNetConfig,
+    Convolutions,
+    PDParameters,
+    delivered,
+    load,
+    make,
+    reference,
+    share,
+)
+from npmp.nets.init import seeded
+
+NET = ActuatorNetConfig(lags=(0, 2), width=4, latent_dim=2)
+
+
+def contract(kind: str, **others: object) -> ActuatorContract:
+    scales = {"input_scale": [0.1, 2.0], "input_mean": [0.0, 0.0], "torque_scale": 5.0, "baseline": [1.0, 0.0, 0.0]}
+    given = {"kind": kind, "rate_hz": 400.0, "actuators": ["a", "b", "c"], "channels": [], "gains": False, "net": NET}
+    return ActuatorContract(**(given | scales | others))  # type: ignore[arg-type]
+
+
+def model_of(kind: str, **others: object) -> ActuatorModel:
+    with seeded(0):
+        return make(contract(kind, **others)).eval()
+
+
+def test_the_reference_is_a_pid_within_its_limit() -> None:
+    """2 * 0.5 - 0.1 * 3 + 0.05 = 0.75; 2 * 5 - 0 = 10, cut at 4; -4 likewise."""
+    error, velocity = np.array([0.5, 5.0, -5.0]), np.array([3.0, 0.0, 0.0])
+    np.testing.assert_allclose(reference(error, velocity, 2.0, 0.1, 4.0, 0.05), [0.75, 4.0, -4.0])
+    told = reference(torch.from_numpy(error), torch.from_numpy(velocity), 2.0, 0.1, 4.0, 0.05)
+    assert told.tolist() == pytest.approx([0.75, 4.0, -4.0])
+
+
+def test_a_model_takes_errors_or_efforts_as_its_log_told() -> None:
+    error, velocity = torch.tensor([0.5]), torch.tensor([3.0])
+    assert model_of("mlp").effort(error, velocity, kp=9.0).item() == 0.5
+    with_gains = model_of("mlp", gains=True, kp=2.0, kd=0.1, limit=4.0)
+    assert with_gains.effort(error, velocity).item() == pytest.approx(0.7)  # 2 * 0.5 - 0.1 * 3
+    assert with_gains.effort(error, velocity, kp=4.0, kd=0.0).item() == pytest.approx(2.0)
+
+
+def test_what_a_motor_delivers() -> None:
+    """Within limit - slope * velocity in its direction: 3 - 0.5 * 2 = 2 forwards, -(3 + 1) = -4 against it; friction
+    0.1 + 0.2 exp(-(2 / 2)^2) + 0.05 |torque|."""
+    p = PDParameters(1.0, 0.0, limit=3.0, limit_slope=0.5, coulomb=0.1, stiction=0.2, stribeck=2.0, load=0.05)
+    slides = 0.1 + 0.2 / math.e
+    told = delivered(p, np.array([9.0, -9.0, 1.0]), np.array([2.0, 2.0, 0.0]))
+    np.testing.assert_allclose(told, [2.0 - slides - 0.1, -4.0 - slides - 0.2, 1.0])
+
+
+def test_a_pd_answers_late_and_through_its_lag() -> None:
+    """Stiffness 10, a delay of 2 samples, a lag of 1 / 400 s: from a step of 0.3 rad on 0, 0, then 3 (1 - 1/e) and
+    3 (1 - 1/e^2) Nm."""
+    model = model_of("pd")
+    assert isinstance(model, PD)
+    model.values.copy_(torch.tensor([10.0, 0, 0, 1 / 400, 1e6, 0, 0, 0, 1, 0]))
+    model.delay.fill_(2)
+    inputs = torch.zeros(5, 1, 2)
+    inputs[1:, 0, 0] = 0.3
+    told, _ = model.rollout(inputs, model.begin(inputs[0]))
+    rises = [3 * (1 - math.exp(-n)) for n in (1, 2)]
+    assert told[:, 0].tolist() == pytest.approx([0, 0, 0, *rises], abs=1e-6)
+    assert share(0.0, 400.0) == 1.0
+
+
+def test_an_mlp_sees_its_lags() -> None:
+    """Of lags 0 and 2, what was one sample ago makes no difference."""
+    model = model_of("mlp")
+    rows = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0))
+    memory = model.begin(rows[0])
+    for row in rows[1:3]:
+        _, memory = model.step(row, memory)
+    told, _ = model.step(rows[3], memory)
+    changed = memory._replace(inputs=memory.inputs.clone())
+    changed.inputs[:, -1] += 1.0
+    assert isinstance(model, MLP)
+    torch.testing.assert_close(model.step(rows[3], changed)[0], told)
+    seen = model.scaled(torch.stack((rows[3], rows[1]), 1))
+    torch.testing.assert_close(model.answer(seen, torch.zeros(3, 0)) * 5.0, told)
+
+
+def test_convolutions_look_back_eight_samples_and_add_to_the_torque_before() -> None:
+    model = model_of("conv")
+    assert isinstance(model, Convolutions)
+    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.constant_(model.head.bias, 0.1)
+    inputs = torch.randn(4, 2, 2, generator=torch.Generator().manual_seed(0))
+    told, _ = model.rollout(inputs, model.begin(inputs[0], torch.tensor([1.0, -2.0])))
+    torch.testing.assert_close(told, torch.tensor([[1.0, -2.0]]) + 0.5 * torch.arange(1, 5).unsqueeze(-1))
+    assert model.begin(inputs[0]).inputs.shape == (2, 8, 2)
+
+
+def test_a_tree_of_pairs_is_what_strided_convolutions_compute() -> None:
+    model = model_of("conv")
+    assert isinstance(model, Convolutions)
+    seen, kept = torch.randn(3, 8, 2), torch.randn(3, 8)
+    x = torch.cat((seen, kept.unsqueeze(-1)), -1).transpose(1, 2)
+    for layer in model.pairs:
+        assert isinstance(layer, torch.nn.Linear)
+        kernel = layer.weight.unflatten(1, (2, -1)).transpose(1, 2)
+        x = torch.nn.functional.softsign(torch.nn.functional.conv1d(x, kernel, layer.bias, stride=2))
+    torch.testing.assert_close(model.law(seen, kept, torch.zeros(3, 0))[1], kept[:, -1] + model.head(x[:, :, 0])[:, 0])
+
+
+def test_a_current_is_told_where_the_log_had_one() -> None:
+    inputs = torch.zeros(3, 2)
+    assert model_of("conv").step_with_current(inputs, model_of("conv").begin(inputs))[1] is None
+    model = model_of("conv", current_scale=2.0)
+    torque, current, _ = model.step_with_current(inputs, model.begin(inputs))
+    assert current is not None and torque.shape == current.shape == (3,)
+
+
+def test_latents_are_drawn_once_and_tell_actuators_apart() -> None:
+    model = model_of("vae")
+    inputs = torch.zeros(4, 2)
+    assert not model.begin(inputs).latent.any()
+    memory = model.begin(inputs, generator=torch.Generator().manual_seed(1))
+    told, after = model.step(inputs, memory)
+    assert after.latent is memory.latent and len(set(told.tolist())) == 4
+    torch.testing.assert_close(model.begin(inputs, generator=torch.Generator().manual_seed(1)).latent, memory.latent)
+
+
+def test_standardized_latents_leave_the_model_as_it_was() -> None:
+    model = model_of("vae")
+    assert isinstance(model, MLP) and model.codes is not None
+    with torch.no_grad():
+        model.codes.copy_(torch.tensor([[[2.0, 1.0], [-1, -2]], [[0.0, 4.0], [-1, -2]], [[1.0, -3.0], [-1, -2]]]))
+        seen = torch.randn(3, 2, 2)
+        before = model.answer(seen, model.codes[:, 0])
+    model.standardize_codes()
+    mean, log_std = model.codes.unbind(1)
+    torch.testing.assert_close(model.answer(seen, mean), before, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mean.mean(0), torch.zeros(2), rtol=0, atol=1e-5)
+    torch.testing.assert_close(mean.square().mean(0) + log_std.exp().square().mean(0), torch.ones(2))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd"])
+def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    small = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
+    model = model_of(kind, **({"net": small} if kind == "pd" else {}))
+    if isinstance(model, PD):
+        model.values.copy_(torch.linspace(0.1, 1, 10))
+    model.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    assert back.contract == model.contract
+    inputs = torch.randn(6, 3, 2)
+    told = [each.rollout(inputs, each.begin(inputs[0], torch.ones(3)))[0] for each in (model, back)]
+    assert torch.equal(*told)
+
+
+def test_another_rate_is_refused(tmp_path: Path) -> None:
+    model = model_of("mlp")
+    model.check_rate(400.0)
+    with pytest.raises(InputError, match="the actuator model is of 400 Hz, this is 50 Hz"):
+        model.check_rate(50.0)
+
+
+def test_damaged_models_are_refused(tmp_path: Path) -> None:
+    model_of("mlp").save(tmp_path)
+    with pytest.raises(InputError, match="no actuator model in"):
+        load(tmp_path / "nowhere")
+    text = (tmp_path / "actuator.json").read_text()
+    for wrong in (text.replace('"mlp"', '"lstm"'), text.replace('"width": 4', '"width": 5'), text[:50]):
+        (tmp_path / "actuator.json").write_text(wrong)
+        with pytest.raises(InputError):
+            load(tmp_path)
+    for wrong_contract in ({"input_scale": [1.0]}, {"torque_scale": 0.0}, {"baseline": []}):
+        with pytest.raises(ValueError):
+            replace(contract("mlp"), **wrong_contract)
+    with pytest.raises(ValueError, match="lags must rise from 0"):
+        ActuatorNetConfig(lags=(0, 4, 2))

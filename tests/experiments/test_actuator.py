@@ -1,0 +1,98 @@
+"""`npmp actuator`: from a log to a model and what it comes to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from npmp.actuators import write_log
+from npmp.actuators.fitting import FitConfig
+from npmp.actuators.models import PDParameters, load
+from tests.actuators.servos import log_of, servo
+from tests.test_settings import flat, yaml_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "servos.npz"
+    pair = (servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0))
+    write_log(path, log_of(*pair))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pd", "mlp", "conv", "vae"])
+def test_fit_and_evaluate_judge_the_same_part(
+    kind: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted, judged = tmp_path / "model", tmp_path / "judged"
+    given = [f"data={data}", "debug=tiny"]
+    assert cli.main(["actuator", "fit", *given, f"model={kind}", "validation=0.4", f"out={fitted}"]) == 0
+    assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=validation", f"out={judged}"]) == 0
+    first, second = (json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged))
+    assert first == second and first["seconds"] == pytest.approx(2 * 0.4 * 300 / 200)
+    assert {"rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm"} <= set(first) and "0.5" not in first["actuators"]
+    contract = load(fitted).contract
+    assert contract.kind == kind and contract.training["validation"] == {
+        "share": 0.4, "recordings": [], "actuators": [],
+    }  # fmt: skip
+    assert contract.training["after"]["rmse_nm"] == first["rmse_nm"] and contract.licence == "CC0-1.0"
+    page = (judged / "report.html").read_text()
+    assert "measured" in page and "</html>" in page and str(tmp_path) not in page
+    assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=all"]) == 0
+    capsys.readouterr()
+    assert cli.main(["actuator", "show", str(fitted)]) == 0
+    shown = capsys.readouterr().out
+    assert "fitted to: servos.npz, 1.8 s, seed 0" in shown and "licence of the data: CC0-1.0" in shown
+
+
+def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> None:
+    given = ["validation=0", "validation_actuators=[s4*]", f"out={tmp_path}", "debug=tiny", "report=false"]
+    assert cli.main(["actuator", "fit", f"data={data}", *given]) == 0
+    assert load(tmp_path).contract.actuators == ["s20"]
+    assert list(json.loads((tmp_path / "evaluation.json").read_text())["actuators"]) == ["s40"]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {name: np.linspace(0, 1, 50, dtype=np.float32) for name in ("position_error", "velocity", "torque")}
+    np.savez(tmp_path / "knee.npz", rate_hz=400.0, **rows)
+    source, out = f"source={tmp_path / 'knee.npz'}", tmp_path / "new" / "log.npz"
+    for _ in range(2):  # a second time over the first
+        assert cli.main(["actuator", "import", "hwangbo", source, f"out={out}"]) == 0
+    assert "1 recordings of 1 actuators, 0 s at 400 Hz" in capsys.readouterr().out and out.is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "out=x"], "npmp actuator fit needs data=..."),
+        (["fit", "data=log.npz", "model=lstm", "out=x"], "no model 'lstm'; there are: pd, mlp, conv, vae"),
+        (["fit", "data=log.npz", "validation=1", "out=x"], "validation must be at least 0 and below 1"),
+        (["fit", "data=absent.npz"], "npmp actuator fit needs out=FOLDER"),
+        (["evaluate", "data=log.npz"], "needs model=FOLDER"),
+        (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),
+        (["show"], "npmp actuator show needs a model: its folder"),
+        (["import", "vicon", "out=x.npz"], "needs one of hwangbo, sage, bam, got vicon"),
+        (["import", "bam", "source=x", "out=x.h5"], "needs out=FILE.npz"),
+        (["import", "bam", "out=x.npz"], "npmp actuator import needs source=..."),
+    ],
+)
+def test_what_is_missing_is_named(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["actuator", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_settings_of_a_fit_are_its_keys() -> None:
+    assert flat(yaml_of("actuator")["fitting"]) == flat(asdict(FitConfig()))
