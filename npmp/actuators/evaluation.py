@@ -52,7 +52,7 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
     one_step, rollout, moments = _predict(model, [(trace, 0, len(trace)) for trace in log.traces])
     predictions = []
     for i, (trace, count) in enumerate(zip(log.traces, moments, strict=True)):
-        static = a * trace.position_error - b * trace.velocity + c
+        static = (a * trace.position_error - b * trace.velocity + c).astype(np.float32)
         predictions.append(Prediction(trace, one_step[:count, i].numpy(), rollout[:count, i].numpy(), static))
     figures: dict[str, Any] = _figures(predictions)
     figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": model.contract.kind}

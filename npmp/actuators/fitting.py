@@ -51,17 +51,17 @@ class FitConfig:
     """How a model is fitted. Raises ValueError for values out of range."""
 
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
-    updates: int = 2000  # gradient steps; of a conv, which unrolls, a fifth
+    updates: int = 2000  # gradient steps [D]
     batch: int = 256  # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
-    unroll_s: float = 0.125  # of a conv, through time [robot-NPMP: 4 s; D]
+    unroll: int = 12  # samples, of a conv, through time: more of short ones did better [robot-NPMP: 1600; D]
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
     latent_kl: float = 1e-3  # weight of a vae's KL to N(0, I), per actuator [D]
     mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "updates", "batch")
-        ranges.above_zero(self, "unroll_s", "learning_rate")
+        ranges.at_least_one(self, "updates", "batch", "unroll")
+        ranges.above_zero(self, "learning_rate")
         ranges.not_negative(self, "weight_decay", "latent_kl")
 
 
@@ -240,12 +240,11 @@ def _fit_unrolled(
 ) -> None:
     """On the model's own outputs, through time, from measured torques."""
     samples = _Samples(model, log)
-    steps = round(config.unroll_s * log.rate_hz)
     at = torch.arange(len(samples.outputs))
-    starts = at[at + steps <= samples.end]
+    starts = at[at + config.unroll <= samples.end]
     if not len(starts):
-        raise InputError(f"no recording is as long as an unroll of {config.unroll_s:g} s")
-    past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(steps)
+        raise InputError(f"no recording is as long as an unroll of {config.unroll} samples")
+    past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(config.unroll)
 
     def loss() -> Tensor:
         first = starts[torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)]
@@ -260,7 +259,7 @@ def _fit_unrolled(
         measured = samples.outputs[within] * sign[:, None, None]
         return nn.functional.huber_loss(torch.stack(told, 1), measured, delta=HUBER)
 
-    _descend(model, loss, config, max(1, config.updates // 5), progress)
+    _descend(model, loss, config, config.updates, progress)
 
 
 # --- the closed form --------------------------------------------------------------------------------------------------

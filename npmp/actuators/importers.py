@@ -116,8 +116,8 @@ def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.
 
 def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **gains: float) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
-    needed = {key: values.pop(key) for key in ("position_error", "velocity", "torque")}
-    return Trace(recording, actuator, **needed, others=values, **gains)
+    error, velocity, torque = (values.pop(key) for key in ("position_error", "velocity", "torque"))
+    return Trace(recording, actuator, error, velocity, torque, others=values, **gains)
 
 
 def _with(path: Path, *names: str) -> dict[str, Any]:

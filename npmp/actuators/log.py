@@ -294,16 +294,13 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
     if wrong := [key for key, values in gains.items() if values.shape not in ((), (number,))]:
         raise InputError(f"{path}: {name}/{wrong[0]} must be a number or one per actuator")
     gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}
-    return [
-        Trace(
-            str(entry.get("recording", name)),
-            actuator,
-            **{key: found[key][:, i].astype(np.float32) for key in NEEDED},
-            others={key: found[key][:, i].astype(np.float32) for key in OPTIONAL if key in found},
-            **{key: float(gains[key][i]) for key in GAINS},
-        )
-        for i, actuator in enumerate(listed)
-    ]
+    traces = []
+    for i, actuator in enumerate(listed):
+        own = {key: values[:, i].astype(np.float32) for key, values in found.items()}
+        error, velocity, torque = (own.pop(key) for key in NEEDED)
+        told = {key: float(values[i]) for key, values in gains.items()}
+        traces.append(Trace(str(entry.get("recording", name)), actuator, error, velocity, torque, others=own, **told))
+    return traces
 
 
 def _two(path: Path, name: str, key: str, values: Any) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ SLIDES = 0.05  # rad/s above which friction has its sign in full [D]
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
 NO_LIMIT = 1e6  # of an effort
 
-Values = TypeVar("Values", Tensor, NDArray[np.float32])
+Values = TypeVar("Values", Tensor, NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class ActuatorModel(nn.Module):
 
     history: int  # samples that it looks at, the present one among them
     recursive = False  # whether it takes its own torques
+    scale: Tensor
+    mean: Tensor
 
     def __init__(self, contract: ActuatorContract):
         super().__init__()
@@ -239,7 +241,7 @@ class MLP(ActuatorModel):
         scale, turn = torch.linalg.eigh(covariance)
         into, back = turn / scale.sqrt(), turn * scale.sqrt()  # z' = (z - middle) into, z = z' back^T + middle
         weight = first.weight.double()[:, -self.latent_dim :]
-        first.bias += (weight @ middle).float()
+        first.bias.add_((weight @ middle).float())
         first.weight[:, -self.latent_dim :] = (weight @ back).float()
         spread = log_std.exp().square() @ into.square()  # its variances along the new axes
         self.codes.copy_(torch.stack(((mean - middle) @ into, 0.5 * spread.log()), 1).float())
@@ -292,6 +294,8 @@ class PD(ActuatorModel):
     DC motor's does, less friction that falls from its value at rest (Stribeck) and grows with the load."""
 
     history = MOST_DELAY + 1
+    delay: Tensor
+    values: Tensor
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
@@ -320,13 +324,14 @@ def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
 
 def delivered(p: PDParameters, motor: Values, velocity: Values) -> Values:
     """What a motor's torque (...) [Nm] becomes behind limit and friction."""
-    np_or_torch: Any = torch if isinstance(motor, Tensor) else np
+    library: Any = torch if isinstance(motor, Tensor) else np
     most = (p.limit - p.limit_slope * velocity).clip(0.0, None)
     least = -(p.limit + p.limit_slope * velocity).clip(0.0, None)
-    within = np_or_torch.minimum(np_or_torch.maximum(motor, least), most)
-    at_rest = p.stiction * np_or_torch.exp(-((velocity / p.stribeck) ** 2))
-    friction = (p.coulomb + at_rest + p.load * abs(within)) * np_or_torch.tanh(velocity / SLIDES)
-    return within - friction  # type: ignore[no-any-return]
+    within = library.minimum(library.maximum(motor, least), most)
+    at_rest = p.stiction * library.exp(-((velocity / p.stribeck) ** 2))
+    friction = (p.coulomb + at_rest + p.load * abs(within)) * library.tanh(velocity / SLIDES)
+    told: Values = within - friction
+    return told
 
 
 def share(lag_s: float, rate_hz: float) -> float:

@@ -15,7 +15,7 @@ from npmp.actuators.fitting import FitConfig, fit, inputs_of, static_law
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, PDParameters
 from tests.actuators.servos import RATE, log_of, servo
 
-SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll_s=0.05)
+SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll=4)
 
 
 def test_the_best_constant_gains_are_found() -> None:
@@ -50,7 +50,7 @@ def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
     """A servo that answers 10 ms late through a lag of 20 ms."""
     true = PDParameters(40.0, 0.5, lag_s=0.02)
     log = log_of(servo(true, 2), servo(true, 2, seed=3))
-    config = FitConfig(net=ActuatorNetConfig(width=16), updates=600, batch=64, unroll_s=0.05)
+    config = FitConfig(net=ActuatorNetConfig(width=16), updates=400, batch=64, unroll=8)
     judged = evaluate(fit(kind, log, config), log_of(servo(true, 2, seed=9))).figures
     assert judged["rollout_rmse_nm"] < 0.5 * judged["baseline_rmse_nm"]
 
@@ -98,8 +98,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     log = log_of(servo(PDParameters(20.0, 1.0), samples=40))
     with pytest.raises(InputError, match="a vae tells actuators apart; this log has one, one"):
         fit("vae", log)
-    with pytest.raises(InputError, match="no recording is as long as an unroll of 1 s"):
-        fit("conv", log, replace(SHORT, unroll_s=1.0))
+    with pytest.raises(InputError, match="no recording is as long as an unroll of 200 samples"):
+        fit("conv", log, replace(SHORT, unroll=200))
     with pytest.raises(InputError, match="has no voltage, which this model takes"):
         fit("mlp", log, SHORT, channels=["voltage"])
     with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):
