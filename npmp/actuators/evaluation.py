@@ -170,7 +170,7 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     if own:
         found["told_apart"] = float(np.mean([int(of_known[:, i].argmin()) == k for i, k in own]))
         found["told_apart_by_chance"] = 1.0 / len(known)
-    variance = model.contract.training.get("variance") or float(np.mean([float(of_known[k, i]) for i, k in own]))
+    variance = float(model.contract.training.get("variance", model.contract.torque_scale**2))
     for name in log.actuators:
         mine = torch.tensor([actuator == name for actuator in actuators])
         best = float(of_drawn[:, mine].mean(1).min())

@@ -56,7 +56,7 @@ class FitConfig:
     unroll: int = 12  # samples, of a conv, through time: more of short ones did better [robot-NPMP: 1600; D]
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
-    latent_kl: float = 1e-3  # weight of a vae's KL to N(0, I), per actuator [D]
+    latent_kl: float = 1e-5  # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
     mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
 
     def __post_init__(self) -> None:
