@@ -103,7 +103,10 @@ def show_figures(figures: Mapping[str, Any]) -> None:
     if after:
         say("on its own, Nm after s: " + ", ".join(f"{value:.3g} after {s}" for s, value in after.items()))
     if latents := figures.get("latents"):
-        told = f"{latents['told_apart']:.0%} of traces are told apart; " if "told_apart" in latents else ""
+        told = ""
+        if "told_apart" in latents:
+            told = f"{latents['told_apart']:.0%} of traces and {latents['told_apart_by_all_traces']:.0%} of actuators "
+            told += "are told apart; "
         likely = ", ".join(f"{name} {value:.2f}" for name, value in latents["nats_per_sample"].items())
         say(f"latents: {told}nats per sample under samples of N(0, I): {likely}", wrap=True)
 

@@ -156,9 +156,10 @@ def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
 def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     """Whether latents tell actuators apart, and whether samples of N(0, I) spread as they do.
 
-    For every trace the likeliest of the actuators that the model knows is found (`told_apart`: the share that is the
-    right one). `nats_per_sample`: of every actuator's log, the log-likelihood per moment of normal errors around the
-    best of `DRAWS` samples of N(0, I), errors as large as the model's were in the fit.
+    For every trace, and for all traces of an actuator together, the likeliest of the actuators that the model knows is
+    found (`told_apart`, `told_apart_by_all_traces`: the share that is the right one). `nats_per_sample`: of every
+    actuator's log, the log-likelihood per moment of normal errors around the best of `DRAWS` samples of N(0, I), errors
+    as large as the model's were in the fit.
     """
     assert model.codes is not None
     known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
@@ -170,10 +171,13 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     if own:
         found["told_apart"] = float(np.mean([int(of_known[:, i].argmin()) == k for i, k in own]))
         found["told_apart_by_chance"] = 1.0 / len(known)
+        mine = {name: [i for i, other in enumerate(actuators) if other == name] for name in known if name in actuators}
+        right = [int(of_known[:, at].mean(1).argmin()) == known.index(name) for name, at in mine.items()]
+        found["told_apart_by_all_traces"] = float(np.mean(right))
     variance = float(model.contract.training.get("variance", model.contract.torque_scale**2))
     for name in log.actuators:
-        mine = torch.tensor([actuator == name for actuator in actuators])
-        best = float(of_drawn[:, mine].mean(1).min())
+        its = torch.tensor([actuator == name for actuator in actuators])
+        best = float(of_drawn[:, its].mean(1).min())
         found["nats_per_sample"][name] = -0.5 * (best / variance + math.log(2.0 * math.pi * variance))
         found["rmse_nm_of_the_best_draw"][name] = math.sqrt(best)
     return found
