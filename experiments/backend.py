@@ -10,18 +10,26 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.common import Run, at_least, one_of
 from experiments.typed import build
 from mocap_data.errors import InputError
-from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp import actuators
+from npmp.envs.robot_batch import IDEAL, RobotBatchConfig, Wired
 from npmp.training.collectors import KINDS, CollectorsConfig
 
 
-def robots_config_of(randomization: DictConfig | None, like: Wired, *, hold: str | None = None) -> RobotBatchConfig:
-    """None is no randomization. like: what robots are wired as, a module say; hold: of setpoints, where it is another.
+def robots_config_of(config: DictConfig, like: Wired) -> RobotBatchConfig:
+    """What `randomization`, `actuator` and `hold` say, each where it is there.
 
-    Raises InputError for values out of range or an unknown hold.
+    Args:
+      like: what robots are wired as, a module say.
+
+    Raises InputError for values out of range, an unknown hold or a model of actuators that cannot be read.
     """
-    values: Any = {} if randomization is None else OmegaConf.to_container(randomization, resolve=True)
-    wiring = {"hold": hold or like.hold, "accelerometer": like.accelerometer}
-    return build(RobotBatchConfig, values | wiring, at="randomization")
+    drawn = config.get("randomization")
+    values: Any = {} if drawn is None else OmegaConf.to_container(drawn, resolve=True)
+    wiring = {"hold": config.get("hold") or like.hold, "accelerometer": like.accelerometer}
+    actuator = str(config.get("actuator") or IDEAL)
+    if actuator != IDEAL:
+        actuators.load(actuator)  # not at the first step only
+    return build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
 
 
 def collectors_of(config: DictConfig) -> CollectorsConfig | None:

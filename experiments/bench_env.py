@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mujoco
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from experiments.backend import backend_of, robots_config_of
 from experiments.bench_tools import finished, synthetic_motions
 from experiments.common import Run, compose
 from npmp import robots, tasks
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, make_simulator
+from npmp.sim import BatchSim, Simulator, StagedBatchSim, flat_scene, make_simulator
 from npmp.tasks import ImitationEnv
 
 
@@ -29,14 +30,15 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """
     place = backend_of(config, run)
     robot = robots.load(config.robot.name)
-    like = robots_config_of(config.randomization, compose("imitate", [f"robot={robot.name}", "data=none"]).task)
+    like = robots_config_of(config, compose("imitate", [f"robot={robot.name}", "data=none"]).task)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
         env = tasks.make(
             "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, robots_config=like,
             num_threads=run.threads, **place,
         )  # fmt: skip
-    raw, physics_steps = bare_simulator(env.sim, robot.control_rate_hz, run.threads)
+    model = flat_scene(robot, env.task.add_to_scene)  # with ideal drives
+    raw, physics_steps = bare_simulator(env.sim, model, robot.control_rate_hz, run.threads)
     seconds, steps, resets = timed_blocks(env, raw, physics_steps, float(config.seconds))
     raw_steps_per_s = steps / seconds["raw"]
     return {
@@ -52,6 +54,7 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
         "threads": run.threads,
         "torch_threads": config.torch_threads,
         "randomization": config.randomization.name,
+        "actuator": config.actuator,
         **place,
     }
 
@@ -80,7 +83,7 @@ def timed_blocks(
             noted.append(asked)
             resets += int(done.sum())
         for before, ctrl, previous in noted:
-            raw.restore(before)
+            raw.restore(before[:, : raw.snapshot().shape[1]])
             begin = finished(env.device)
             physics_steps(ctrl, previous)
             spent["raw"] += finished(env.device) - begin
@@ -94,14 +97,14 @@ def timed_blocks(
 
 
 def bare_simulator(
-    sim: Simulator, control_rate_hz: float, num_threads: int
+    sim: Simulator, model: mujoco.MjModel, control_rate_hz: float, num_threads: int
 ) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
-    """Another simulator of as many robots with nothing around it, and its `Simulator.step`.
+    """Another simulator of as many robots with nothing around it and ideal drives, and its `Simulator.step`.
 
     For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another device.
     """
     if isinstance(sim, BatchSim | StagedBatchSim):
-        host = BatchSim(sim.model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
+        host = BatchSim(model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
         return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
-    other = make_simulator("warp", sim.model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
+    other = make_simulator("warp", model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
     return other, other.step

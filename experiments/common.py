@@ -53,7 +53,20 @@ from npmp.settings import flat, shown
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
 # expanded.
 PATH_KEYS = frozenset(
-    {"out", "source", "data", "module", "policy", "resume", "file", "target", "evaluations", "wander", "task.path"}
+    {
+        "out",
+        "source",
+        "data",
+        "module",
+        "policy",
+        "resume",
+        "file",
+        "target",
+        "evaluations",
+        "wander",
+        "task.path",
+        "actuator",
+    }
 )
 # Keys whose values are free text, quoted as well.
 TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits"})

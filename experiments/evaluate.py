@@ -84,7 +84,7 @@ def run(config: DictConfig, run: Run) -> int:
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
-    like = robots_config_of(config.randomization, skill, hold=config.hold)
+    like = robots_config_of(config, skill)
     place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
@@ -111,7 +111,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     motions = None if config.data is None else load_motions(config.data, robot, config.split)
-    like = robots_config_of(config.randomization, skill, hold=config.hold)
+    like = robots_config_of(config, skill)
     settings = build(JudgingConfig, config.evaluation, at="evaluation")
     place = {**backend_of(config, run), "num_threads": run.threads}
     found = judged(

@@ -35,7 +35,7 @@ def run(config: DictConfig, run: Run) -> int:
     folder = modules.find(str(config.module))
     skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
     skill.check_robot(robot)
-    like = robots_config_of(config.randomization, skill, hold=config.hold)
+    like = robots_config_of(config, skill)
     {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, like)
     return 0
 

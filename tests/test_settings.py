@@ -107,7 +107,7 @@ def test_no_randomization_is_what_the_library_does_without_a_word() -> None:
     assert from_mapping(RobotBatchConfig, yaml_of("randomization/none"), at="randomization") == RobotBatchConfig()
     paper = yaml_of("randomization/paper")
     for group, defaults in dataclasses.asdict(RobotBatchConfig()).items():  # where everything is written out
-        assert group in ("hold", "accelerometer") or set(flat(paper[group])) == set(flat(defaults))
+        assert group in ("hold", "accelerometer", "actuator") or set(flat(paper[group])) == set(flat(defaults))
 
 
 def test_the_options_of_retargeting_are_its_keys() -> None:

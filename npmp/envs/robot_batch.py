@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npmp import geometry
+from npmp import actuators, geometry
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, lever_of
 from npmp.envs.task import Start
@@ -31,6 +31,7 @@ ACCELEROMETERS = ("imu", "root")
 # Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations
 # do not.
 _TOO_FAST = 1e3
+IDEAL = "pd"  # drives of the robot's own gains, without delay or friction
 _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
 
 
@@ -56,6 +57,7 @@ class RobotBatchConfig:
     )
     # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over the last two
     accelerometer: str = "imu"
+    actuator: str = IDEAL  # what moves the joints: ideal drives, or the folder of a model of real ones
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
@@ -68,7 +70,8 @@ class RobotBatchConfig:
 
     def like(self, other: Wired) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
-        return replace(self, hold=other.hold, accelerometer=other.accelerometer)
+        wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
+        return replace(wired, actuator=other.actuator) if isinstance(other, RobotBatchConfig) else wired
 
 
 class RobotBatch:
@@ -100,7 +103,13 @@ class RobotBatch:
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
         self.sim: Simulator = make_simulator(
-            sim, model, num_envs, control_rate_hz=robot.control_rate_hz, device=self.device, num_threads=num_threads
+            sim,
+            model,
+            num_envs,
+            control_rate_hz=robot.control_rate_hz,
+            device=self.device,
+            num_threads=num_threads,
+            actuator=None if config.actuator == IDEAL else actuators.load(config.actuator),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
         self.pusher = Pusher(self.sim, model.body(robot.body_names[0]).id, config.pushes, self.dt)

@@ -51,7 +51,8 @@ def effort(trial: Trial) -> dict[str, float]:
     Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back), its share per metre
     of the base's path, `torque_rms_nm` of all joints, whose square heats the drives, and how smooth it was:
     `torque_rate_nm_s`, the mean change of a joint's torque, and `joint_jerk_rad_s3`, the RMS of the second difference
-    of its velocity, both between control steps of one episode.
+    of its velocity, both between control steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the largest
+    of any joint at the end of a control step.
     """
     torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
@@ -60,6 +61,8 @@ def effort(trial: Trial) -> dict[str, float]:
         "mechanical_power_w": power.mean().item(),
         "energy_j_per_m": power.mean().item() / max(way, 1e-3),
         "torque_rms_nm": torque.square().mean().sqrt().item(),
+        "torque_max_nm": torque.abs().max().item(),
+        "joint_speed_max_rps": speed.abs().max().item(),
     }
     begun = trial.seen["first"]
     if len(torque) > 2 and bool((~(begun[1:-1] | begun[2:])).any()):

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from npmp.actuators.models import ActuatorModel
+from npmp.sim.drives import Drives, with_motors
 from npmp.sim.simulator import sensor_columns, substeps_of
 
 _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
@@ -25,7 +27,15 @@ class BatchSim:
 
     device = torch.device("cpu")
 
-    def __init__(self, model: mujoco.MjModel, num_envs: int, *, control_rate_hz: float, num_threads: int = 0):
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        control_rate_hz: float,
+        num_threads: int = 0,
+        actuator: ActuatorModel | None = None,
+    ):
         """Make the simulations, all in the model's default state.
 
         Args:
@@ -33,12 +43,15 @@ class BatchSim:
           num_envs: number of simulations.
           control_rate_hz: how often `step` is called, in simulated time [Hz].
           num_threads: 0 for all cores. The result does not depend on it, to the bit.
+          actuator: what moves the joints; None: the model's own drives, which are ideal.
 
         Raises:
           ValueError: when the control period is no multiple of the timestep.
+          InputError: for an actuator at another rate than the physics.
         """
         self.substeps = substeps_of(model, control_rate_hz)
-        self.model = model
+        self.drives = None if actuator is None else Drives(actuator, model, num_envs)
+        self.model = model = model if actuator is None else with_motors(model)
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))
@@ -61,6 +74,8 @@ class BatchSim:
         self._state[ids] = self._initial
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
+        if self.drives is not None:
+            self.drives.begin(ids)
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """As `Simulator.move`."""
@@ -70,6 +85,9 @@ class BatchSim:
         """As `Simulator.step`."""
         # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at zero can tell
         self._warnings[...] = 0
+        if self.drives is not None:
+            self._step_driven(self.drives, ctrl, previous)
+            return
         if previous is None:
             self._ctrl.copy_(ctrl)
             self.batch.step(nstep=self.substeps)
@@ -77,6 +95,14 @@ class BatchSim:
         start = previous.to(self._course).unsqueeze(1)
         torch.lerp(start, ctrl.to(self._course).unsqueeze(1), self._share, out=self._course)
         self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
+
+    def _step_driven(self, drives: Drives, ctrl: Tensor, previous: Tensor | None) -> None:
+        """`step` with a torque of its own at every physics step."""
+        ctrl = ctrl.to(self._ctrl)
+        for share in self._share.flatten():
+            target = ctrl if previous is None else torch.lerp(previous.to(ctrl), ctrl, share)
+            self._ctrl.copy_(drives.torque(target, self.qpos, self.qvel))
+            self.batch.step(nstep=1)
 
     def wrench(self, body: int) -> Tensor:
         """As `Simulator.wrench`: a view of the state."""
@@ -114,8 +140,12 @@ class BatchSim:
 
     def snapshot(self) -> Tensor:
         """As `Simulator.snapshot`, (n, size) float64: `restore` goes on from it to the bit."""
-        return torch.tensor(self.batch.state)
+        state = torch.tensor(self.batch.state)
+        return state if self.drives is None else torch.cat((state, self.drives.snapshot()), -1)
 
     def restore(self, state: Tensor) -> None:
         """As `Simulator.restore`."""
-        self.batch.state[:] = state.numpy()
+        size = self.batch.state.shape[1]
+        self.batch.state[:] = state[:, :size].numpy()
+        if self.drives is not None:
+            self.drives.restore(state[:, size:])

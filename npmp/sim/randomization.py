@@ -54,9 +54,10 @@ class PhysicsConfig:
     friction_loss: Spread = field(default_factory=Spread)  # of joints
     gain: Spread = field(default_factory=Spread)  # stiffness of the drives
     torque: Spread = field(default_factory=Spread)  # their torque limit
+    actuators: float = 0.0  # how far the latents of a model of many actuators lie from the mean one's, in their std
 
     def __post_init__(self) -> None:
-        ranges.not_negative(self, "com_trunk", "com_links", "joint_offset")
+        ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
         if self.friction is not None:
             object.__setattr__(
                 self, "friction", tuple(float(v) for v in self.friction)
@@ -147,6 +148,7 @@ class PhysicsRandomizer:
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
             "payload": int(c.payload is not None),
+            "actuators": 0 if sim.drives is None or c.actuators == 0 else sim.drives.latent[0].numel(),
         }
         self._columns: dict[str, slice] = {}
         size = 0
@@ -232,6 +234,9 @@ class PhysicsRandomizer:
         self.unit[ids] = unit
         if c.joint_offset > 0:
             self.joint_offset[ids] = c.joint_offset * unit[:, self._columns["joint_offset"]].float()
+        if self._sim.drives is not None and c.actuators > 0:
+            latent, drawn = self._sim.drives.latent, unit[:, self._columns["actuators"]].to("cpu")
+            latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])
         if not self._fields or not len(ids):
             return
         rows, draws = ids.to(self._place), unit.to(self._place, torch.float64)
@@ -254,6 +259,11 @@ class PhysicsRandomizer:
             sliding[rows[:, None], self._foot_geoms] = (low + (high - low) * share).to(sliding.dtype)
         if self._derived:
             self._sim.set_const(ids)
+
+
+def normal_of(unit: Tensor) -> Tensor:
+    """Standard normal numbers of uniform ones in [-1, 1], of the same rank; at most 4 in size."""
+    return (math.sqrt(2.0) * torch.erfinv(unit)).clamp(-4.0, 4.0)
 
 
 class _Values:

@@ -56,3 +56,20 @@ def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
             intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
         )  # fmt: skip
     return tuple(f"contact_{body}" for body in bodies)
+
+
+def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
+    """Let the robot's bodies collide with each other, but for those that touch in the home pose or are linked."""
+    for geom in spec.geoms:
+        if geom.conaffinity and geom.parent.name in robot.body_names:
+            geom.contype = 1
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    data.qpos[:] = model.qpos0
+    data.qpos[: len(robot.home_qpos)] = robot.home_qpos
+    mujoco.mj_forward(model, data)
+    pairs = {tuple(sorted(int(model.geom_bodyid[geom]) for geom in contact.geom)) for contact in data.contact}
+    for first, second in sorted(pairs):
+        names = model.body(first).name, model.body(second).name
+        if set(names) <= set(robot.body_names):
+            spec.add_exclude(name=f"apart_{names[0]}_{names[1]}", bodyname1=names[0], bodyname2=names[1])

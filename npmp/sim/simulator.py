@@ -9,6 +9,8 @@ import mujoco
 import torch
 from torch import Tensor
 
+from npmp.sim.drives import Drives
+
 
 class Simulator(Protocol):
     """Many simulations of one model, one control step a call; tensors in and out are on `device`.
@@ -21,6 +23,10 @@ class Simulator(Protocol):
     num_envs: int
     substeps: int  # physics steps in a control step
     device: torch.device
+
+    @property
+    def drives(self) -> Drives | None:
+        """The joints' actuators, where a model of real ones moves them."""
 
     @property
     def qpos(self) -> Tensor:

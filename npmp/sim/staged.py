@@ -8,7 +8,9 @@ import mujoco
 import torch
 from torch import Tensor
 
+from npmp.actuators.models import ActuatorModel
 from npmp.sim.batch import BatchSim
+from npmp.sim.drives import Drives
 from npmp.sim.simulator import sensor_columns
 
 
@@ -28,10 +30,13 @@ class StagedBatchSim:
         control_rate_hz: float,
         device: torch.device,
         num_threads: int = 0,
+        actuator: ActuatorModel | None = None,
     ):
         """As `BatchSim`; device: where the environment's tensors are."""
-        self.host = BatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
-        self.model, self.num_envs, self.substeps, self.device = model, num_envs, self.host.substeps, device
+        self.host = BatchSim(
+            model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads, actuator=actuator
+        )
+        self.model, self.num_envs, self.substeps, self.device = self.host.model, num_envs, self.host.substeps, device
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
         self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)
@@ -39,6 +44,11 @@ class StagedBatchSim:
         self._mirror = torch.empty(num_envs, width, dtype=torch.float64, device=device)
         self._wrenches: dict[int, Tensor] = {}
         self._download()
+
+    @property
+    def drives(self) -> Drives | None:
+        """As `Simulator.drives`: on the host."""
+        return self.host.drives
 
     @property
     def qpos(self) -> Tensor:

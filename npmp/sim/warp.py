@@ -59,6 +59,8 @@ class WarpSim:
     A simulation that diverges becomes NaN and stays so until it is placed anew. (MuJoCo itself resets it.)
     """
 
+    drives = None  # the model's own, ideal
+
     def __init__(
         self,
         model: mujoco.MjModel,

@@ -18,7 +18,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
-    return robots_config_of(common.compose(verb, [*needed, *arguments]).randomization, RobotBatchConfig())
+    return robots_config_of(common.compose(verb, [*needed, *arguments]), RobotBatchConfig())
 
 
 def test_published_has_the_papers_values() -> None:
@@ -46,7 +46,7 @@ def test_published_has_the_papers_values() -> None:
     }
     assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
     assert robots_config_of(
-        OmegaConf.create(config["randomization"]), RobotBatchConfig(hold="zero_order", accelerometer="imu")
+        OmegaConf.create(config), RobotBatchConfig(hold="zero_order", accelerometer="imu")
     ) == drawn("imitate", "randomization=paper", "robot=anymal_b")
 
 

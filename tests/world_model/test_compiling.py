@@ -15,6 +15,7 @@ from torch._inductor.exc import CppCompileError
 from experiments import backend
 from experiments.common import compose
 from mocap_data.store import MotionSet
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.world_model.compiling import compiled
@@ -101,9 +102,8 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     """Two trainers of one seed, one of them compiled: the same losses and gradients up to rounding, at two horizons."""
     net = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
     config = WorldModelConfig(replay_steps=24, warmup_steps=12, model_hidden=(16,), model_batch=16, policy_batch=8)
-    paper = backend.robots_config_of(
-        compose("imitate", ["data=none", "randomization=paper"]).randomization, "first_order"
-    )
+    config_of = compose("imitate", ["data=none", "randomization=paper"])
+    paper = backend.robots_config_of(config_of, RobotBatchConfig(hold="first_order"))
     trainers = []
     for compile in (False, True):
         env = imitation_env(robot, motions, 12, robots=paper)

@@ -1,0 +1,87 @@
+"""Drives that a model of real actuators moves, in place of ideal ones, at the rate of the physics."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import mujoco
+import torch
+from torch import Tensor
+
+from npmp.actuators.models import ActuatorModel, Memory
+
+
+def with_motors(model: mujoco.MjModel) -> mujoco.MjModel:
+    """The same model, its drives plain motors: a control is a torque [Nm], within the drive's limits."""
+    model = copy(model)
+    model.actuator_gaintype[:], model.actuator_biastype[:] = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_NONE
+    model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
+    model.actuator_gainprm[:, 0] = 1.0
+    model.actuator_ctrllimited[:] = 0
+    return model
+
+
+class Drives:
+    """The actuators of n simulations of a model, one for each drive, with what they remember.
+
+    Where a simulation is placed anew, its actuators have long been as they are at its first physics step, with the
+    torque that constant gains make of that. `latent` (n, nu, d) says which actuator each one is from then on, where the
+    model knows many.
+    """
+
+    def __init__(self, law: ActuatorModel, model: mujoco.MjModel, num_envs: int):
+        """Raises: InputError where the physics runs at another rate than the actuators' model."""
+        law.check_rate(1.0 / model.opt.timestep)
+        contract = law.contract
+        joints = model.actuator_trnid[:, 0]
+        self._law, self._shape = law, (num_envs, model.nu)
+        self._q, self._v = (torch.from_numpy(at[joints]).long() for at in (model.jnt_qposadr, model.jnt_dofadr))
+        self._others = torch.tensor(contract.input_mean[2:])  # voltage and the like stay as they were in the mean
+        self.latent = torch.zeros(num_envs, model.nu, law.latent_dim)
+        self._fresh = torch.ones(num_envs, dtype=torch.bool)
+        begun = law.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
+        self._memory = Memory(*(part.clone() for part in begun))  # its parts may share rows
+
+    def begin(self, ids: Tensor) -> None:
+        """Simulations ids (k,) have been placed anew."""
+        self._fresh[ids] = True
+
+    @torch.inference_mode()
+    def torque(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
+        """The torques (n, nu) [Nm] of a physics step.
+
+        Args:
+          target: (n, nu) of the joints [rad]. qpos: (n, nq). qvel: (n, nv), at its start.
+        """
+        error = (target - qpos[:, self._q]).float().flatten()
+        speed = qvel[:, self._v].float().flatten()
+        moving = torch.stack((self._law.effort(error, speed), speed), -1)
+        inputs = torch.cat((moving, self._others.expand(len(moving), -1)), -1)
+        if self._fresh.any():
+            self._start(inputs, error, speed)
+        torque, self._memory = self._law.step(inputs, self._memory)
+        return torque.view(self._shape)
+
+    def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:
+        rows = self._fresh.repeat_interleave(self._shape[1])
+        stiffness, damping, offset = self._law.contract.baseline
+        first = self._law.begin(inputs[rows], stiffness * error[rows] - damping * speed[rows] + offset)
+        first = first._replace(latent=self.latent.flatten(0, 1)[rows])
+        for kept, new in zip(self._memory, first, strict=True):
+            kept[rows] = new
+        self._fresh[:] = False
+
+    def snapshot(self) -> Tensor:
+        """A copy of all that the next torques depend on, (n, size) float64."""
+        n = self._shape[0]
+        parts = [part.reshape(n, -1).double() for part in (*self._memory, self.latent, self._fresh)]
+        return torch.cat(parts, -1)
+
+    def restore(self, state: Tensor) -> None:
+        """Continue from a `snapshot`."""
+        n, nu = self._shape
+        kept = [part.shape for part in self._memory]
+        sizes = [part.numel() // n for part in (*self._memory, self.latent, self._fresh)]
+        *memory, latent, fresh = state.split(sizes, -1)
+        self._memory = Memory(*(part.float().reshape(shape) for part, shape in zip(memory, kept, strict=True)))
+        self.latent, self._fresh = latent.float().reshape(n, nu, -1), fresh.bool().flatten()

@@ -1,0 +1,157 @@
+"""Joints that a model of real actuators moves."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+
+import mujoco
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp.actuators.models import PD, ActuatorContract, ActuatorModel, ActuatorNetConfig, PDParameters, make
+from npmp.envs import RobotBatchConfig
+from npmp.robots import Robot
+from npmp.sim import BatchSim, flat_scene, make_simulator
+from npmp.sim.randomization import PhysicsConfig, Spread, normal_of
+from tests.environments import imitation_env
+
+
+def model_of(kind: str, rate_hz: float = 400.0, **net: int) -> ActuatorModel:
+    """A model with the weights that it begins with."""
+    contract = ActuatorContract(
+        kind, rate_hz, ["a", "b"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
+        net=ActuatorNetConfig(**net),
+    )  # fmt: skip
+    torch.manual_seed(3)
+    return make(contract).eval()
+
+
+def servo(stiffness: float, damping: float, delay: int = 0, **more: float) -> PD:
+    model = model_of("pd")
+    assert isinstance(model, PD)
+    model.delay.fill_(delay)
+    model.values.copy_(torch.tensor(astuple(PDParameters(stiffness, damping, **more))))
+    return model
+
+
+def standing(
+    robot: Robot, n: int, actuator: ActuatorModel | None, threads: int = 1, scene: mujoco.MjModel | None = None
+) -> BatchSim:
+    scene = scene or flat_scene(robot)
+    sim = BatchSim(scene, n, control_rate_hz=robot.control_rate_hz, num_threads=threads, actuator=actuator)
+    sim.set_state(torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, scene.nv))
+    return sim
+
+
+def targets(robot: Robot, n: int, steps: int, seed: int = 0) -> Tensor:
+    """(steps, n, nu) joint targets about the home pose."""
+    noise = torch.randn(steps, n, len(robot.home_joints), generator=torch.Generator().manual_seed(seed))
+    return torch.tensor(robot.home_joints, dtype=torch.float32) + 0.1 * noise
+
+
+def test_the_drives_put_out_what_the_model_says_within_their_limits(robot: Robot) -> None:
+    sim = standing(robot, 2, servo(100.0, 2.0))
+    target = torch.tensor(robot.home_joints, dtype=torch.float64).expand(2, -1).clone()
+    target[0, 3] += 0.05
+    target[1, 4] -= 9.0  # 900 Nm, which no drive has
+    before = sim.qpos[:, 7:].clone(), sim.qvel[:, 6:].clone()
+    assert sim.drives is not None
+    torque = sim.drives.torque(target, sim.qpos, sim.qvel)
+    torch.testing.assert_close(torque.double(), 100.0 * (target - before[0]) - 2.0 * before[1], rtol=1e-4, atol=1e-3)
+    sim = standing(robot, 2, servo(100.0, 2.0))
+    sim.substeps = 1  # one physics step
+    sim._share = sim._share[:, :1]
+    sim.step(target)
+    forces = sim.drive_forces()[:, 6:]
+    assert forces[0, 3].item() == pytest.approx(5.0, rel=1e-4)
+    assert forces[1, 4].item() == pytest.approx(-robot.torque_limit[4])
+
+
+def test_a_servo_without_delay_is_the_ideal_drive(robot: Robot) -> None:
+    """With little damping, which MuJoCo takes with the speed after a physics step, a servo with that before it."""
+    scene = flat_scene(robot)
+    scene.actuator_biasprm[:, 2] = -0.05
+    ideal = standing(robot, 2, None, scene=scene)
+    real, late = (standing(robot, 2, servo(float(robot.kp[0]), 0.05, delay=delay)) for delay in (0, 8))
+    previous = torch.tensor(robot.home_joints, dtype=torch.float32).expand(2, -1)
+    for target in targets(robot, 2, 4):
+        for sim in (real, ideal, late):
+            sim.step(target, previous)
+        previous = target
+    assert (ideal.qpos[:, 7:] - previous).abs().max() > 0.1  # they moved
+    assert (real.qpos - ideal.qpos)[:, 7:].abs().max() < 0.005
+    assert (late.qpos - ideal.qpos)[:, 7:].abs().max() > 0.05
+
+
+@pytest.mark.parametrize("kind", ["pd", "mlp", "conv", "vae"])
+def test_a_snapshot_brings_back_every_bit_and_threads_change_none(robot: Robot, kind: str) -> None:
+    model = servo(60.0, 1.0, delay=3, lag_s=0.01) if kind == "pd" else model_of(kind)
+    sim, other = standing(robot, 3, model), standing(robot, 3, model, threads=2)
+    asked = targets(robot, 3, 8)
+    for target in asked[:4]:
+        sim.step(target)
+    noted = sim.snapshot()
+    for target in asked[4:]:
+        sim.step(target)
+    after = sim.snapshot()
+    sim.restore(noted)
+    other.restore(noted)
+    for target in asked[4:]:
+        sim.step(target)
+        other.step(target)
+    assert torch.equal(sim.snapshot(), after) and torch.equal(other.snapshot(), after)
+
+
+def test_a_robot_placed_anew_remembers_nothing(robot: Robot) -> None:
+    model = model_of("conv")
+    used, fresh = standing(robot, 2, model), standing(robot, 2, model)
+    for target in targets(robot, 2, 5):
+        used.step(target)
+    used.set_state(torch.tensor([1]), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, used.model.nv))
+    for target in targets(robot, 2, 3, seed=1):
+        used.step(target)
+        fresh.step(target)
+    assert torch.equal(used.snapshot()[1], fresh.snapshot()[1])
+    assert not torch.equal(used.snapshot()[0], fresh.snapshot()[0])
+
+
+def test_randomization_scales_the_torques_and_draws_the_actuators(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
+    model_of("vae", latent_dim=2).save(tmp_path)
+    config = RobotBatchConfig(actuator=str(tmp_path), physics=PhysicsConfig(gain=Spread(0.2), actuators=0.5))
+    env = imitation_env(robot, motions, 8, robots=config)
+    assert env.sim.drives is not None
+    unit = env.robots.physics
+    assert unit.shape == (
+        8,
+        1 + 2 * 12,
+    )  # one gain, a latent of two numbers for each drive; of damping drives have none
+    torch.testing.assert_close(env.sim.drives.latent.flatten(1), 0.5 * normal_of(unit[:, 1:]))
+    gains = torch.from_numpy(env.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
+    torch.testing.assert_close(gains, 1.0 + 0.2 * unit[:, 0].double())
+    held = {key: value.clone() for key, value in env.robots.state_dict().items()}
+    action = torch.zeros(8, 12)
+    env.robots.step(action, env.generator)
+    expected = env.robots.state.pack()
+    other = imitation_env(robot, motions, 8, robots=config)
+    other.robots.load_state_dict(held)
+    other.robots.step(action, other.generator)
+    assert torch.equal(other.robots.state.pack(), expected)
+    assert RobotBatchConfig().like(config).actuator == str(tmp_path)  # its nominal sibling has the same drives
+
+
+def test_normal_numbers_of_uniform_ones() -> None:
+    values = normal_of(torch.tensor([-1.0, -0.6826895, 0.0, 0.9544997]))
+    torch.testing.assert_close(values, torch.tensor([-4.0, -1.0, 0.0, 2.0]), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
+    with pytest.raises(InputError, match="200 Hz, this is 400 Hz"):
+        standing(robot, 1, model_of("mlp", rate_hz=200.0))
+    with pytest.raises(InputError, match="ideal drives only"):
+        make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))
