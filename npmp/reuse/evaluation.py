@@ -51,8 +51,8 @@ def effort(trial: Trial) -> dict[str, float]:
     Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back), its share per metre
     of the base's path, `torque_rms_nm` of all joints, whose square heats the drives, and how smooth it was:
     `torque_rate_nm_s`, the mean change of a joint's torque, and `joint_jerk_rad_s3`, the RMS of the second difference
-    of its velocity, both between control steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the largest
-    of any joint at the end of a control step.
+    of its velocity, both between control steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the
+    largest of any joint at the end of a control step.
     """
     torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)

@@ -127,8 +127,8 @@ class Recover(DifferentiableTask):
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S` and stay so to the end
-        of the trial, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good."""
+        """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S` and stay so until the
+        trial ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good."""
         up = trial.seen["up"]  # (T, n)
         down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)  # steps until up for good
         seconds = down * trial.dt
