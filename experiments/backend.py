@@ -15,11 +15,12 @@ from npmp.envs.robot_batch import IDEAL, RobotBatchConfig, Wired
 from npmp.training.collectors import KINDS, CollectorsConfig
 
 
-def robots_config_of(config: DictConfig, like: Wired) -> RobotBatchConfig:
+def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -> RobotBatchConfig:
     """What `randomization`, `actuator` and `hold` say, each where it is there.
 
     Args:
       like: what robots are wired as, a module say.
+      adapts: for training, where adaptive ranges follow success; else they are drawn from whole.
 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot be read.
     """
@@ -29,7 +30,8 @@ def robots_config_of(config: DictConfig, like: Wired) -> RobotBatchConfig:
     actuator = str(config.get("actuator") or IDEAL)
     if actuator != IDEAL:
         actuators.load(actuator)  # not at the first step only
-    return build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
+    made = build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
+    return made if adapts else made.whole()
 
 
 def collectors_of(config: DictConfig) -> CollectorsConfig | None:

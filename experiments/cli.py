@@ -1,7 +1,8 @@
 """`npmp VERB key=value ...`: one command that dispatches to the Hydra mains of this package.
 
 Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that says what to do);
-130 or 143 interrupted (SIGINT, SIGTERM). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
+3 the work was done and what was judged did not pass (npmp suite); 130 or 143 interrupted
+(SIGINT, SIGTERM). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps", "actuator",
+    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite",
 )  # fmt: skip
 
 

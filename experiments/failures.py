@@ -12,7 +12,7 @@ from typing import TextIO
 from mocap_data.errors import InputError
 from npmp.training.signals import Stopped
 
-OK, INTERNAL_ERROR, USER_ERROR, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 141, 130
+OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 
 
 LONGEST = 400  # characters of a message; lists of what exists can be long

@@ -39,7 +39,7 @@ def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> I
         num_envs=config.algo.num_envs,
         net=build(NetConfig, config.net, at="net"),
         task=task,
-        robots=robots_config_of(config, task),
+        robots=robots_config_of(config, task, adapts=True),
         num_threads=threads,
         steps=config.steps,
         evaluate_every=config.evaluation.every,

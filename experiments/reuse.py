@@ -43,7 +43,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         num_envs=config.algo.num_envs,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
         joint_space=bool(config.get("joint_space", False)),
-        robots=robots_config_of(config, skill),
+        robots=robots_config_of(config, skill, adapts=True),
         num_threads=run.threads,
         steps=config.steps,
         evaluate_every=config.evaluation.every,

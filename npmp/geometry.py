@@ -98,6 +98,20 @@ def matrix_from_quat(q: Tensor) -> Tensor:
     return identity + (products @ _like(_QUAT_PRODUCTS, q)).unflatten(-1, (3, 3))
 
 
+def multiply_quat(a: Tensor, b: Tensor) -> Tensor:
+    """The rotation b followed by a, of unit quaternions (w, x, y, z), (..., 4) both."""
+    (w, x, y, z), (u, i, j, k) = a.unbind(-1), b.unbind(-1)
+    return torch.stack(
+        (
+            w * u - x * i - y * j - z * k,
+            w * i + x * u + y * k - z * j,
+            w * j - x * k + y * u + z * i,
+            w * k + x * j - y * i + z * u,
+        ),
+        -1,
+    )
+
+
 def yaw_of(rotation: Tensor) -> Tensor:
     """Heading of the local x axis in the world's horizontal plane [rad]. (..., 3, 3) -> (...)."""
     return torch.atan2(rotation[..., 1, 0], rotation[..., 0, 0])

@@ -155,12 +155,15 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the text at its end, its CSS class."""
+    """One horizontal bar: a value, the text at its end, its CSS class; an interval and a mark of its own, drawn where
+    the values of all bars have them."""
 
     label: str
     value: float
     text: str
     css: str = "robot"
+    interval: tuple[float, float] | None = None
+    mark: float | None = None
 
 
 @dataclass(frozen=True)

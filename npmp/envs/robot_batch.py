@@ -23,6 +23,7 @@ from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
+from npmp.sim.adaptive import AdaptiveConfig, Reach
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
 
 HOLDS = ("zero_order", "first_order")
@@ -61,6 +62,8 @@ class RobotBatchConfig:
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
+    # how much of the physics' and pushes' ranges is drawn from, in training: it follows the episodes' success
+    adaptive: AdaptiveConfig = field(default_factory=AdaptiveConfig)
 
     def __post_init__(self) -> None:
         if self.hold not in HOLDS:
@@ -72,6 +75,10 @@ class RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
         wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
         return replace(wired, actuator=other.actuator) if isinstance(other, RobotBatchConfig) else wired
+
+    def whole(self) -> RobotBatchConfig:
+        """The same robots, drawn from their whole ranges: to be judged by."""
+        return replace(self, adaptive=AdaptiveConfig())
 
 
 class RobotBatch:
@@ -112,7 +119,14 @@ class RobotBatch:
             actuator=None if config.actuator == IDEAL else actuators.load(config.actuator),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
-        self.pusher = Pusher(self.sim, model.body(robot.body_names[0]).id, config.pushes, self.dt)
+        self.reach: Reach | None = None
+        if config.adaptive.kind != "none":
+            self.reach = Reach(
+                config.adaptive, self.randomizer.columns, pushes=config.pushes.force > 0, num_envs=num_envs,
+                device=self.device,
+            )  # fmt: skip
+        root = model.body(robot.body_names[0]).id
+        self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.reach)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         self.state = RobotState.unpack(torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device))
         self._q, self._v = robot_columns(model, robot)
@@ -173,7 +187,7 @@ class RobotBatch:
 
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
-        self.randomizer.draw(ids, generator)
+        self.randomizer.draw(ids, generator, self.reach)
         self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
@@ -212,11 +226,8 @@ class RobotBatch:
         qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
         robot, speed = qpos[:, self._q], qvel[:, self._v]  # views of the copies
         half = 0.5 * geometry.yaw_of(turn).to(qpos)
-        w, x, y, z = robot[:, 3:7].unbind(-1)
-        cosine, sine = torch.cos(half), torch.sin(half)
-        robot[:, 3:7] = torch.stack(
-            (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w), -1
-        )
+        about = torch.stack((torch.cos(half), *([torch.zeros_like(half)] * 2), torch.sin(half)), -1)
+        robot[:, 3:7] = geometry.multiply_quat(about, robot[:, 3:7])
         robot[:, :2] = place.to(qpos)
         speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])  # the angular part is in the root frame
         self.sim.move(ids, qpos, qvel)
@@ -281,10 +292,16 @@ class RobotBatch:
             "unit": self.randomizer.unit,
             "push": self.pusher.force,
             "push_left": self.pusher.left,
+            **({} if self.reach is None else self.reach.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to the bit."""
+        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to the bit.
+
+        Raises: ValueError where it was taken without this one's adaptive ranges.
+        """
+        if self.reach is not None:
+            self.reach.load_state_dict(state)
         if self.randomizer.size:
             self.randomizer.set(self._everyone, state["unit"].to(self.device))
         self.sim.restore(state["sim"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp import geometry
 from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
-from npmp.envs.state import RobotState, pose_from_qpos
+from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
 from npmp.envs.task import Start
 from npmp.robots import Robot
 
@@ -19,19 +21,29 @@ from npmp.robots import Robot
 class Starts:
     """The home pose at rest and, where there are motions, their frames, each with its lowest foot on the floor."""
 
-    def __init__(self, robot: Robot, motions: MotionSet | None = None, *, share: float = 0.5):
-        """share: of starts on the motions, where there are some.
+    def __init__(
+        self,
+        robot: Robot,
+        motions: MotionSet | None = None,
+        *,
+        share: float = 0.5,
+        tilt_deg: float = 0.0,
+        speed_mps: float = 0.0,
+    ):
+        """share: of starts on the motions, where there are some. tilt_deg, speed_mps: as `disturbed`.
 
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
         """
-        self.share = share
+        self.share, self.tilt, self.speed = share, math.radians(tilt_deg), speed_mps
+        self._feet = Feet(robot) if tilt_deg > 0 else None
         self._qpos, self._qvel, self._state = _table(robot, motions)
 
     def to(self, device: torch.device) -> Starts:
         """The same on a device."""
         moved = copy.copy(self)
         moved._qpos, moved._qvel, moved._state = (part.to(device) for part in (self._qpos, self._qvel, self._state))
+        moved._feet = None if self._feet is None else self._feet.to(device)
         return moved
 
     def draw(self, n: int, generator: torch.Generator) -> Start:
@@ -42,7 +54,37 @@ class Starts:
             drawn = torch.randint(1, len(self._qpos), (n,), generator=generator, device=device)
             on_reference = torch.rand(n, generator=generator, device=device) < self.share
             row = torch.where(on_reference, drawn, row)
-        return Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
+        start = Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
+        return disturbed(start, self.tilt, self.speed, self._feet, generator) if self.tilt or self.speed else start
+
+
+def disturbed(start: Start, tilt: float, speed: float, feet: Feet | None, generator: torch.Generator) -> Start:
+    """Starts (n, ...) turned about the world's x and y axes by up to `tilt` [rad] each, the lowest foot on the floor
+    again, and up to `speed` [m/s] faster along each.
+
+    feet: needed for a tilt.
+    """
+    draw = 2.0 * torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device) - 1.0
+    qpos, qvel, state = start.qpos.clone(), start.qvel.clone(), start.state
+    if feet is not None:
+        half = 0.5 * tilt * draw[:, :2].to(qpos)
+        size = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
+        axis = half / size.clamp(min=1e-12)
+        turn = torch.cat((torch.cos(size), torch.sin(size) * axis, torch.zeros_like(size)), -1)
+        qpos[:, 3:7] = geometry.multiply_quat(turn, qpos[:, 3:7])
+        pos, rot, joints = pose_from_qpos(qpos)
+        low = feet(pos, rot, joints)[..., 2].amin((-1, -2)) - feet.radius
+        qpos[:, 2] -= low
+        # velocities of the root are in its frame and turn with it; gravity does not
+        upright = state.accel + GRAVITY * (rot[..., 2, :] - state.root_rot[..., 2, :])
+        pos = torch.cat((pos[:, :2], (pos[:, 2] - low).unsqueeze(-1)), -1)
+        qvel[:, :3] = geometry.to_world(rot, state.root_vel_end)
+        state = state._replace(root_pos=pos, root_rot=rot, accel=upright)
+    faster = torch.nn.functional.pad(speed * draw[:, 2:], (0, 1))
+    qvel[:, :3] += faster
+    local = geometry.to_local(state.root_rot, faster)
+    state = state._replace(root_vel=state.root_vel + local, root_vel_end=state.root_vel_end + local)
+    return start._replace(qpos=qpos, qvel=qvel, state=state)
 
 
 def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Tensor]:

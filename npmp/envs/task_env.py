@@ -71,6 +71,8 @@ class TaskEnv(Generic[T]):
         self.age = torch.zeros(
             num_envs, dtype=torch.long, device=self.device
         )  # control steps since the episode's start
+        # of the last step: whose episode it ended, and who had failed
+        self._over, self._failed = (torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2))
         longest = task.episode_s
         if longest is not None and episode_s is not None:
             longest = min(longest, episode_s)
@@ -150,6 +152,10 @@ class TaskEnv(Generic[T]):
         ids = torch.arange(self.num_envs, device=self.device) if mask is None else torch.nonzero(mask).squeeze(-1)
         if len(ids) == 0:
             return self.state
+        if self.robots.reach is not None:
+            over = ids[self._over[ids]]
+            self.robots.reach.note(over, ~self._failed[over])
+            self._over = self._over.index_fill(0, ids, False)
         start = self.task.start(ids, self.generator, **where)
         self.robots.place(ids, start, self.generator)
         self.task.begin(ids, self.generator)
@@ -179,6 +185,7 @@ class TaskEnv(Generic[T]):
             truncated = truncated | (self.age >= self._episode_steps)
         self.task.advance(judgement, self.generator)
         failed = judgement.failed
+        self._over, self._failed = failed | truncated, failed
         truncated, ended = truncated & ~failed, judgement.ended & ~failed
         return EnvStep(self.state, judgement.rewards, failed, truncated, judgement.error, ended, judgement.seen)
 

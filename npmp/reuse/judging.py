@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import ranges
+from npmp import geometry, ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.reuse.actor import PolicyActor
@@ -154,11 +154,12 @@ def at_speeds(
 
 
 class Pushed:
-    """An actor whose robots are pushed at a moment, whatever they do."""
+    """An actor whose robots are pushed at given moments, whatever they do."""
 
-    def __init__(self, actor: Actor, force: Tensor, start: int, stop: int):
-        """force (n, 2) [N] on the root bodies, world frame, in the control steps from start to before stop."""
-        self.actor, self.force, self.start, self.stop, self._t = actor, force, start, stop, 0
+    def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
+        """force (T, n, 2) [N] on the root bodies in each control step, in the world's frame or, where `turned`,
+        forwards and to the left of each robot as it stands then; nobody pushes later."""
+        self.actor, self.force, self.turned, self._t = actor, force, turned, 0
 
     def initial_memory(self, n: int) -> Tree:
         """As `Actor.initial_memory`."""
@@ -166,9 +167,12 @@ class Pushed:
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
         """As `Actor.act`."""
-        pushed = self.start <= self._t < self.stop
+        force = self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
+        if self.turned:
+            yaw = geometry.yaw_matrix(geometry.yaw_of(env.state.root_rot))[:, :2, :2]
+            force = geometry.to_world(yaw, force.to(yaw))
         root = env.sim.model.body(env.robot.body_names[0]).id
-        env.sim.wrench(root)[:, :2] = self.force.to(env.sim.wrench(root)) * pushed
+        env.sim.wrench(root)[:, :2] = force.to(env.sim.wrench(root))
         self._t += 1
         return self.actor.act(env, memory, first)
 
@@ -189,7 +193,9 @@ def under_pushes(
     middle = torch.tensor(env.task.config.range).mean(-1)
     command = led(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
     start = round(PUSHED_AT_S / dt)
-    pushed = Pushed(actor, force, start, start + max(1, round(PUSH_S / dt)))
+    schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
+    schedule[start:] = force
+    pushed = Pushed(actor, schedule)
     trial = evaluate(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, size in enumerate(forces):

@@ -33,6 +33,7 @@ def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, f
         command_nonzero=(1.0, 0.0, 0.0),
         terrain_level=1.0,
         terrain_curriculum=False,
+        terrain_starts="gentle",
     )
     few = min(16, config.terrain_fields)  # there is only up and down
     for angle in SLOPES_DEG:

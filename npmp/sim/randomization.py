@@ -17,6 +17,7 @@ from torch import Tensor
 
 from npmp import ranges
 from npmp.robots import Robot
+from npmp.sim.adaptive import Reach
 from npmp.sim.simulator import Simulator
 
 
@@ -55,9 +56,11 @@ class PhysicsConfig:
     gain: Spread = field(default_factory=Spread)  # stiffness of the drives
     torque: Spread = field(default_factory=Spread)  # their torque limit
     actuators: float = 0.0  # how far the latents of a model of many actuators lie from the mean one's, in their std
+    weak_joint: float = 1.0  # the torque limit of one joint, drawn of all, times this besides; 1: none is weak
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
+        ranges.share(self, "weak_joint")
         if self.friction is not None:
             object.__setattr__(
                 self, "friction", tuple(float(v) for v in self.friction)
@@ -90,7 +93,7 @@ class PushConfig:
 
 
 # what is scaled: a model field, the component of its last axis (None: all), and the spread's name in PhysicsConfig;
-# masses come first, where the payload finds them
+# masses come first, where the payload finds them, torque limits last, where the weak joint does
 _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
@@ -149,6 +152,7 @@ class PhysicsRandomizer:
             "joint_offset": nu if c.joint_offset > 0 else 0,
             "payload": int(c.payload is not None),
             "actuators": 0 if sim.drives is None or c.actuators == 0 else sim.drives.latent[0].numel(),
+            "weak_joint": int(c.weak_joint < 1.0),
         }
         self._columns: dict[str, slice] = {}
         size = 0
@@ -157,8 +161,9 @@ class PhysicsRandomizer:
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
         self.joint_offset = torch.zeros(sim.num_envs, nu, device=sim.device)
-        self._trunk, loaded = bodies[0], ("body_mass",) if c.payload is not None else ()
-        scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in loaded]
+        self._trunk, besides = bodies[0], {"body_mass"} if c.payload is not None else set()
+        besides |= {"actuator_forcerange"} if c.weak_joint < 1.0 else set()
+        scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in besides]
         shifted = c.com_trunk > 0 or c.com_links > 0
         varied = (
             [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
@@ -219,10 +224,16 @@ class PhysicsRandomizer:
             if columns.stop > columns.start
         }
 
-    def draw(self, ids: Tensor, generator: torch.Generator) -> None:
-        """New physics for simulations ids (k,)."""
-        if self.size:
-            self.set(ids, 2.0 * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device) - 1.0)
+    @property
+    def columns(self) -> dict[str, slice]:
+        """Where in `unit` the draws of each quantity stand."""
+        return self._columns
+
+    def draw(self, ids: Tensor, generator: torch.Generator, reach: Reach | None = None) -> None:
+        """New physics for simulations ids (k,); within reach of the whole ranges, where it is given."""
+        if self.size or reach is not None:
+            unit = 2.0 * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device) - 1.0
+            self.set(ids, unit if reach is None else reach.draw(ids, unit, generator))
         elif self._config.friction is not None:
             self.set(ids, self.unit[ids])
 
@@ -248,6 +259,11 @@ class PhysicsRandomizer:
                 drawn[:, self._trunk] += low + (high - low) * 0.5 * (
                     1.0 + draws[:, self._columns["payload"]].squeeze(-1)
                 )
+            if c.weak_joint < 1.0:
+                nu = self._sim.model.nu
+                weak = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * nu).long().clamp(max=nu - 1)  # (k, 1)
+                hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)  # both ends of its range
+                drawn[:, -2 * nu :] *= torch.where(hit, c.weak_joint, 1.0)
             values.write(rows, drawn)
         if self._shifted is not None:
             values, shift = self._shifted
@@ -324,8 +340,9 @@ class Pusher:
     `force` (n, 2) [N], world frame: what pushes during the coming control step.
     """
 
-    def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float):
-        self.config, self._dt = config, dt
+    def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float, reach: Reach | None = None):
+        """reach: how large pushes may be at present, where that changes."""
+        self.config, self._dt, self._reach = config, dt, reach
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
         self.left = torch.zeros(sim.num_envs, device=sim.device)  # [s] until the present push or gap is over
         self._applied = sim.wrench(root_body)[:, :2] if config.force > 0 else None
@@ -349,7 +366,8 @@ class Pusher:
         over = left <= 0.0
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
-        drawn = (c.force * uniform[1]).unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+        size = uniform[1] if self._reach is None else self._reach.pushed(uniform[1])
+        drawn = (c.force * size).unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
         self.force = torch.where(begins.unsqueeze(-1), drawn, torch.where(over.unsqueeze(-1), 0.0, self.force))
         mean = torch.where(begins, c.duration_s, c.gap_s)
         drawn_s = self._at_least_a_step(-mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3])))

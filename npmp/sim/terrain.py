@@ -37,6 +37,7 @@ MARGIN_M = 1.0
 _FINE, _COARSE = 0.05, 0.1
 _PLACES = 32  # where episodes start, per field: so many of the gentlest points, of which there are four times as many
 _START_REACH = 0.6  # of the square around a place that is judged for that [m]
+_FLAT_M = 0.7  # of floor before and after a slope or stairs [m], half of what is between two of them
 _DEPTH = 0.5  # of gaps [m]: a leg that steps in does not find the ground with the body still level
 
 
@@ -148,14 +149,14 @@ def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
 
 def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """A square pyramid, or a pit, with a floor around it and on top."""
-    run = np.clip(_inwards(grid) - grid.of(0.7), 0, grid.points // 2 - grid.of(1.4))
+    run = np.clip(_inwards(grid) - grid.of(_FLAT_M), 0, grid.points // 2 - 2 * grid.of(_FLAT_M))
     return rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """The same in steps: up to the top, or down to the ground, of a pyramid."""
-    tread, most = grid.of(0.3), (grid.points // 2 - grid.of(1.4)) // grid.of(0.3)
-    steps = np.clip((_inwards(grid) - grid.of(0.7)) // tread + 1, 0, most)
+    tread, most = grid.of(0.3), (grid.points // 2 - 2 * grid.of(_FLAT_M)) // grid.of(0.3)
+    steps = np.clip((_inwards(grid) - grid.of(_FLAT_M)) // tread + 1, 0, most)
     return rng.choice((-1.0, 1.0)) * limits.stair_m * level * steps
 
 
@@ -286,6 +287,14 @@ class Terrain:
         below = corner + x * (right - corner) + y * (over - right)
         above = corner + y * (up - corner) + x * (over - up)
         return torch.where(x >= y, below, above)
+
+    def foot(self, field: Tensor, draw: Tensor) -> Tensor:
+        """Places at the foot of pyramids, or on the floor of pits, of slopes or stairs, that rise from 0.4 to 0.9 m
+        ahead on along x, (k, 2) [m]; fields (k,), draw (2, k) uniform in [0, 1)."""
+        corner, half = self.corner[field], PERIOD_M / 2.0
+        pyramid = self.height_at(corner + half) > self.height_at(corner)
+        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * draw[0]
+        return corner + torch.stack((along, half + draw[1] - 0.5), -1)
 
     def way_back(self, place: Tensor, field: Tensor) -> Tensor:
         """The whole periods [m], (k, 2), that bring places (k, 2) back into the period of fields (k,); most are 0."""

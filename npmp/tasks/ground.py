@@ -33,8 +33,9 @@ class Ground:
     `field`, `row` (n,) long; `moved` (n, 2) [m]: whole periods by which a robot was moved since its episode began.
     """
 
-    def __init__(self, terrain: Terrain):
-        self.terrain = terrain
+    def __init__(self, terrain: Terrain, *, uphill: bool = False):
+        """uphill: start at `Terrain.foot`, facing up, instead of at a gentle place, facing anywhere."""
+        self.terrain, self.uphill = terrain, uphill
         self.add_to_scene = terrain.add_to_scene
 
     def bind(self, env: TaskEnv[Any]) -> None:
@@ -54,7 +55,7 @@ class Ground:
     # --- episodes ---
 
     def settle(self, ids: Tensor, generator: torch.Generator, *, trial: bool) -> None:
-        """Put robots ids (k,), placed as on flat ground, onto a field, facing anywhere, the lowest foot on the ground.
+        """Put robots ids (k,), placed as on flat ground, onto a field, the lowest foot on the ground.
 
         trial: every robot on a field of its own, spread over all of them, levels left as they are.
         """
@@ -68,8 +69,10 @@ class Ground:
             low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
             field = low + (draw[0] * (high - low)).long()
         spot = (draw[1] * self.terrain.places.shape[1]).long()
-        place, turn = self.terrain.places[field, spot], geometry.yaw_matrix(2.0 * math.pi * draw[2])
-        self.env.robots.carry(ids, place, turn)
+        place, yaw = self.terrain.places[field, spot], 2.0 * math.pi * draw[2]
+        if self.uphill:
+            place, yaw = self.terrain.foot(field, draw[1:3]), torch.zeros_like(yaw)
+        self.env.robots.carry(ids, place, geometry.yaw_matrix(yaw))
         lift = torch.zeros(len(ids), 3, device=place.device)
         lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
         self.env.robots.shift(ids, lift)

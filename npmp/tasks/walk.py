@@ -34,6 +34,7 @@ COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))  # in words
 
 COMMANDS = ("uniform", "recorded")  # where commands are drawn from
+STARTS = ("gentle", "uphill")  # where on rough ground robots start: at its gentlest points; at the foot of a climb
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
@@ -62,6 +63,8 @@ class WalkConfig:
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 20.0
     reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
+    start_tilt_deg: float = 0.0  # starts lean by up to this about either horizontal axis
+    start_speed_mps: float = 0.0  # and are up to this faster along either
     may_touch: str = "feet"  # what may touch the ground: feet; legs, the links that carry them, too
     terrain: str = "flat"  # a name of `terrain.TERRAINS`
     terrain_level: float = 1.0  # from flat at 0 to `terrain_height` and `terrain_limits` at 1
@@ -69,6 +72,7 @@ class WalkConfig:
     terrain_curriculum: bool = False  # robots rise over 8 levels, the highest of which is `terrain_level`
     terrain_fields: int = 128  # that robots are spread over
     terrain_seed: int = 0
+    terrain_starts: str = "gentle"  # a name of `STARTS`
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)  # of the other kinds
     # learned through a model, a robot pays for what it is off its command in single steps, and in the mean of a stride
     step_weight: float = 0.5
@@ -110,6 +114,13 @@ class WalkConfig:
 
         if self.may_touch not in ("feet", "legs"):
             raise ValueError(f"may_touch must be one of feet, legs; got {self.may_touch!r}")
+        ranges.not_negative(self, "start_tilt_deg", "start_speed_mps")
+        if self.start_tilt_deg > self.tilt_limit_deg:
+            raise ValueError(f"start_tilt_deg must be at most tilt_limit_deg, got {self.start_tilt_deg}")
+        if self.terrain_starts not in STARTS:
+            raise ValueError(f"terrain_starts must be one of {', '.join(STARTS)}; got {self.terrain_starts!r}")
+        if self.terrain_starts == "uphill" and self.terrain not in ("slopes", "stairs"):
+            raise ValueError(f"terrain_starts=uphill is for slopes and stairs, not for {self.terrain!r}")
         if self.terrain not in TERRAINS:
             raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}; got {self.terrain!r}")
         self.rough()
@@ -338,9 +349,12 @@ class Walk(DifferentiableTask):
         if config.commands == "recorded" and motions is not None:
             self.recorded = RecordedVelocities.of(motions).within(config.range)
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
-        self.starts = Starts(robot, motions, share=config.reference_starts)
+        self.starts = Starts(
+            robot, motions, share=config.reference_starts, tilt_deg=config.start_tilt_deg,
+            speed_mps=config.start_speed_mps,
+        )  # fmt: skip
         rough = config.rough()
-        self.ground = None if rough is None else Ground(Terrain(rough))
+        self.ground = None if rough is None else Ground(Terrain(rough), uphill=config.terrain_starts == "uphill")
         self._script: Tensor | None = None  # (T, n, 3)
         self._scripted = 0
 

@@ -206,8 +206,8 @@ def train_module(
 def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, TrackingTrial]:
     """By what their figures' names end in: nominal physics, and those of the run where they are others."""
     endings = {"": RobotBatchConfig().like(settings.robots)}
-    if settings.robots != endings[""]:
-        endings["_randomized"] = settings.robots
+    if settings.robots.whole() != endings[""]:
+        endings["_randomized"] = settings.robots.whole()
     starts, seed = settings.evaluation_starts, seed + 1000
     return {
         ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)

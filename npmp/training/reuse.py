@@ -77,7 +77,8 @@ class RepeatedTrial:
     """The same task from the same starts every time."""
 
     def __init__(self, task: Task, settings: ReuseSettings, skill: SkillModule, *, seed: int):
-        self.env = settings.env(task, settings.evaluation_robots, skill, seed)
+        whole = replace(settings, robots=settings.robots.whole())
+        self.env = whole.env(task, settings.evaluation_robots, skill, seed)
         self.skill, self.seconds, self.seed = skill, settings.evaluation_seconds, seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:

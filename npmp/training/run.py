@@ -60,6 +60,8 @@ class RunSettings:
         number = () if self.num_envs is None else ("num_envs",)
         ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
         loggers.check(self.logger)
+        if self.collectors is not None and self.robots.adaptive.kind != "none":
+            raise InputError("adaptive randomization follows the robots of one process: use actors=null")
 
     @property
     def algorithm(self) -> str:
@@ -165,6 +167,8 @@ def train(
         while trainer.iteration_count < plan.total and not stopping:
             try:
                 metrics = trainer.iteration(trainer.iteration_count / plan.total)
+                if (reach := trainer.env.robots.reach) is not None:
+                    metrics = metrics | reach.logged()
             except NonFiniteGradient:
                 guard.throw_away()
                 continue
@@ -236,6 +240,8 @@ class _Record:
         counts = {"seed": self.seed, "env_steps": trainer.env_steps, "iterations": trainer.iteration_count}
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
+        if (reach := trainer.env.robots.reach) is not None:
+            summary["randomization_reached"] = reach.reached()
         # the artefact first: making it may leave figures in what the checkpoint then holds
         self.plan.save(summary)
         self.keep(log)

@@ -11,7 +11,7 @@ from experiments import help as npmp_help
 from experiments.cli import VERBS
 
 ROOT = Path(npmp_help.__file__).parents[1]
-ON_CUDA = {"imitate", "reuse", "evaluate", "bench"}
+ON_CUDA = {"imitate", "reuse", "evaluate", "suite", "bench"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -120,9 +120,10 @@ def test_rows_of_speeds_are_of_their_robots(robot: Robot, skill: SkillModule, wa
 def test_a_push_lasts_as_long_as_it_says(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
     """Between the third and the fifth step; where nobody is pushed nothing differs."""
     env = walk_env(robot, 2, config=walking)
-    force = torch.tensor([[500.0, 0.0], [0.0, 0.0]])
+    force = torch.zeros(5, 2, 2)
+    force[3:, 0, 0] = 500.0
     calm = evaluate(random_latents(skill), env, seconds=0.16, seed=1)
-    pushed = evaluate(Pushed(random_latents(skill), force, 3, 5), env, seconds=0.16, seed=1)
+    pushed = evaluate(Pushed(random_latents(skill), force), env, seconds=0.16, seed=1)
     differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
     assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
     gained = pushed.seen["achieved"][4, 0, 0] - calm.seen["achieved"][4, 0, 0]

@@ -1,0 +1,144 @@
+"""The page of `npmp suite`: which scenarios a policy passes, what is wrong with it, and what practice does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.report.page import provenance_section, replay_section
+from experiments.report.parts import Bar, Bars, Cell, Fold, Scrubber, Section, Table, Terms, Words, assemble, number
+from experiments.report.policy_page import ground_of
+from experiments.report.replay import ReplayClip
+from npmp.reuse.suite import Outcome
+from npmp.robots import Robot
+from npmp.settings import flat
+
+UNITS = {"jerk": "1/s", "slip_mps": "m/s", "spread_mps": "m/s"}
+
+
+def write(
+    out: Path, robot: Robot, found: Mapping[str, Any], outcomes: Mapping[str, Outcome], provenance: Mapping[str, Any]
+) -> Path:
+    """Write the page; gives back its path.
+
+    found: the content of suite.json.
+    """
+    rows, raised = found["scenarios"], [flag for flag in found["red_flags"] if flag["raised"]]
+    replay, packed = replay_section(robot, [_clip(name, outcome) for name, outcome in outcomes.items()])
+    passed = sum(row["passed"] for row in rows)
+    cards = [
+        ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
+        ("red flags", str(len(raised)), f"of {len(found['red_flags'])} looked for"),
+    ]
+    sections = [
+        Section("scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), _differences(rows)]),
+        _cures(rows),
+        _flags(found["red_flags"]),
+        replay,
+        provenance_section(provenance, Scrubber(out.parent)),
+    ]
+    return assemble(out, title=f"{found['policy']}: scenario suite", cards=cards, sections=sections, replay=packed)
+
+
+def _clip(name: str, outcome: Outcome) -> ReplayClip:
+    """The first trial of a scenario."""
+    trial = outcome.trial
+    asked: dict[str, Any] = {key: trial.seen[key][:, 0].numpy() for key in ("command", "achieved")}
+    qpos = trial.qpos[1:].numpy()
+    return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground_of(outcome.task), **asked)
+
+
+def _words(found: Mapping[str, Any]) -> Words:
+    scaled = any(row["scaled"] for row in found["scenarios"])
+    edge = " Commands beyond the policy's range are those at its edge." if scaled else ""
+    return Words(
+        "A trial succeeds that never falls and whose mean velocity over its last "
+        f"{number(found['success']['last_s'])} s is near its command, within the bounds of the table. "
+        f"{found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
+        f"sim={found['sim']}; robots start leaning a little and moving a little.{edge}"
+    )
+
+
+def _bars(rows: Sequence[Mapping[str, Any]]) -> Bars:
+    bars = [
+        Bar(
+            row["name"], row["success"], f"{100 * row['success']:.0f} %", "robot" if row["passed"] else "other",
+            interval=(row["low"], row["high"]), mark=row["pass_mark"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    unit = "share of trials, with Wilson's 95 % interval; upright line: the pass mark"
+    return Bars("Success", bars, full=1.0, unit=unit)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = (
+        "scenario",
+        "success",
+        "mark",
+        "fell",
+        "off command",
+        "command",
+        "off by (m/s)",
+        "off by (rad/s)",
+        "source",
+    )
+    nothing = float("nan")
+    lines = [
+        (
+            row["name"], Cell.of(row["success"], 2, bad=not row["passed"]), Cell.of(row["pass_mark"], 2),
+            Cell.of(row["fell"], 2), Cell.of(row["off_command"], 2), ", ".join(number(v) for v in row["command"]),
+            f"{Cell.of(row.get('error_mps', nothing), 3).text} of {number(row['bound_mps'])}",
+            f"{Cell.of(row.get('error_rps', nothing), 3).text} of {number(row['bound_rps'])}", f"[{row['source']}]",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Table(columns, lines)
+
+
+def _differences(rows: Sequence[Mapping[str, Any]]) -> Fold:
+    return Fold("What differs from flat ground", [Terms([(row["name"], differs(row["settings"])) for row in rows])])
+
+
+def differs(settings: Mapping[str, Any]) -> str:
+    """What of a scenario's settings is not as on an ideal robot on flat ground, as its configuration has it."""
+    told = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
+    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in told.items() if key]
+    push = settings["push"]
+    if push["force_n"]:
+        times = f", {push['count']} times every {push['every_s']:g} s" if push["count"] > 1 else ""
+        words.append(f"pushed by {push['force_n']:g} N for {push['duration_s']:g} s from a side{times}")
+    return "; ".join([*words, f"{settings['seconds']:g} s"])
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(f'{v:g}' for v in value)}]" if isinstance(value, list | tuple) else str(value)
+
+
+def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    """What practice trains with where a scenario is not passed."""
+    failed = [row for row in rows if not row["passed"]]
+    if not failed:
+        return None
+    why = ["falls" if row["fell"] >= row["off_command"] else "is off its command" for row in failed]
+    entries = [(row["name"], f"{word}: {row['cure']}") for row, word in zip(failed, why, strict=True)]
+    return Section("cures", "Not passed", [Terms(entries)])
+
+
+def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
+    lines, raised = [], []
+    for flag in flags:
+        name, unit = flag["name"].removesuffix("_mps").replace("_", " "), UNITS.get(flag["name"], "")
+        measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
+        lines.append(
+            (name, Cell(measured, flag["value"], bad=flag["raised"]), most, "raised" if flag["raised"] else "no")
+        )
+        if flag["raised"]:
+            raised.append((name, f"{flag['symptom']}: {flag['cure']}"))
+    words = (
+        "Measured in simulation, of what goes wrong on robots: on the scenarios that are only a command, before falls; "
+        "falls at the start in all. Where a flag begins is our decision."
+    )
+    cures = [Terms(raised)] if raised else []
+    return Section("flags", "Red flags", [Words(words), Table(("flag", "measured", "from", ""), lines), *cures])

@@ -1,0 +1,96 @@
+"""`npmp suite`: a walking policy in the scenarios of sim-to-real practice; suite.json, suite.html; exits 3 unless all
+pass."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments import report
+from experiments.backend import backend_of, robots_config_of
+from experiments.common import Run, at_least, console, progress_bar, say, table, verb
+from experiments.failures import NOT_PASSED, OK
+from experiments.report import suite_page
+from experiments.typed import build
+from mocap_data.errors import InputError, unknown
+from mocap_data.files import write_json
+from npmp import modules, policies, robots
+from npmp.reuse import HighLevelPolicy, PolicyActor, find_module
+from npmp.reuse.suite import FlagConfig, Outcome, Scenario, SuccessConfig, red_flags, settled, try_out
+from npmp.skill import SkillModule
+from npmp.tasks.walk import Walk, WalkConfig, as_command_range
+
+
+def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
+    """The scenarios that are asked for, by name. Raises InputError for one that there is not."""
+    known: Any = OmegaConf.to_container(config.scenario, resolve=True)
+    known.pop("name", None)
+    names = list(known) if config.scenarios is None else [str(name) for name in config.scenarios]
+    if not names:
+        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise unknown("scenario", name, known)
+    return {name: build(Scenario, known[name], at=f"scenario.{name}") for name in names}
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Try all scenarios, write the files, say who passed."""
+    at_least(config, trials=1)
+    if config.task.name != Walk.name:
+        raise InputError(f"npmp suite is for task=walk, not for {config.task.name}")
+    robot, folder = robots.load(config.robot.name), policies.find(str(config.policy))
+    policy = HighLevelPolicy.load(folder, device=run.device)
+    policy.check_task(Walk)
+    module = modules.find(str(config.module)) if config.module else find_module(folder, policy.contract.module_sha256)
+    policy.check_module(module)
+    skill = SkillModule.load(module, run.device)
+    skill.check_robot(robot)
+    success, flags = build(SuccessConfig, config.success, at="success"), build(FlagConfig, config.flags, at="flags")
+    within = as_command_range(policy.contract.command_range)
+    base = Walk.settle(build(WalkConfig, config.task, at="task"), None, {"command_range": within})
+    like = robots_config_of(config, skill)
+    scenarios = scenarios_of(config)
+    settings = {name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()}
+    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
+    run.begin()
+    actor, outcomes = PolicyActor(policy, skill), dict[str, Outcome]()
+    with progress_bar() as bar:
+        for name in bar.track(settings, description="scenarios"):
+            outcomes[name] = try_out(
+                actor, robot, settings[name], success, trials=config.trials, seed=run.seed, **place
+            )
+    rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
+    result: dict[str, Any] = {
+        "policy": folder.name, "module": module.name, "robot": robot.name, "seed": run.seed, "trials": config.trials,
+        "sim": config.sim, "randomization": config.randomization.name, "command_range": within,
+        "success": asdict(success),
+        "passed": all(row["passed"] for row in rows), "scenarios": rows,
+        "red_flags": red_flags(outcomes, scenarios, robot.torque_limit.tolist(), flags), "versions": report.versions(),
+    }  # fmt: skip
+    write_json(run.folder / "suite.json", result)
+    suite_page.write(run.folder / "suite.html", robot, result, outcomes, report.made_by(config, run.seed))
+    show(result)
+    passed = sum(row["passed"] for row in rows)
+    say(f"{passed} of {len(rows)} scenarios passed: {run.folder / 'suite.html'}")
+    return OK if result["passed"] else NOT_PASSED
+
+
+def show(result: dict[str, Any]) -> None:
+    """A line per scenario and per raised flag."""
+    right = ("success", "95 %", "mark", "fell", "off command")
+    rows = [
+        (row["name"], f"{row['success']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", f"{row['pass_mark']:.2f}",
+         f"{row['fell']:.2f}", f"{row['off_command']:.2f}", "passed" if row["passed"] else "not passed")
+        for row in result["scenarios"]
+    ]  # fmt: skip
+    console().print(table(("scenario", *right, ""), rows, right=right, box=None))
+    for flag in result["red_flags"]:
+        if flag["raised"]:
+            measured = f"{flag['name']} {flag['value']:.3g} (from {flag['from']:g})"
+            say(f"red flag: {measured}: {flag['symptom']}; {flag['cure']}")
+
+
+main = verb("suite", run)

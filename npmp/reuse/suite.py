@@ -1,0 +1,283 @@
+"""The scenario suite: what a walking policy has to master in simulation before it is put on a robot.
+
+A scenario is data: a command, and what differs from an ideal robot on flat ground. All of its trials run side by side
+in one environment. Beside who succeeded, red flags are looked for: what goes wrong on robots and shows in simulation
+first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp import ranges
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.sensing import SensorConfig
+from npmp.envs.task import Trial
+from npmp.reuse.evaluation import NEAR, evaluate
+from npmp.reuse.judging import Pushed
+from npmp.reuse.rough import progress
+from npmp.robots import Robot
+from npmp.rollout import Actor
+from npmp.settings import from_mapping
+from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.tasks.walk import CommandRange, Walk, WalkConfig
+
+Z95 = 1.959964  # of the normal distribution, two-sided 95 %
+FULL = 0.98  # a drive at this share of its torque limit is saturated
+
+
+@dataclass(frozen=True)
+class PushTrain:
+    """Forces on the root from the left or the right, drawn for each. Raises: ValueError for values out of range."""
+
+    force_n: float = 0.0
+    duration_s: float = 0.5
+    count: int = 1
+    first_s: float = 2.0  # after the start
+    every_s: float = 1.0  # from the beginning of one to that of the next
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "force_n", "first_s")
+        ranges.above_zero(self, "duration_s", "every_s")
+        ranges.at_least_one(self, "count")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One of the suite. Raises: ValueError for values out of range."""
+
+    command: tuple[float, float, float]  # forward, lateral [m/s], yaw rate [rad/s]; brought into the policy's range
+    seconds: float = 8.0
+    pass_mark: float = 0.85  # of the share of trials that succeed
+    task: Mapping[str, Any] = field(default_factory=dict)  # what differs in `WalkConfig`,
+    physics: Mapping[str, Any] = field(default_factory=dict)  # in `PhysicsConfig`,
+    sensors: Mapping[str, Any] = field(default_factory=dict)  # and in `SensorConfig`
+    push: PushTrain = field(default_factory=PushTrain)
+    cure: str = ""  # what to train with where it fails
+    source: str = "D"  # P: practice, D: ours
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "seconds")
+        ranges.share(self, "pass_mark")
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is only a command."""
+        return not (self.task or self.physics or self.sensors or self.push.force_n)
+
+
+@dataclass(frozen=True)
+class SuccessConfig:
+    """A trial succeeds that never falls and whose mean velocity over its last seconds is near its command.
+    Raises: ValueError for values that are not above zero."""
+
+    last_s: float = 3.0
+    velocity_mps: float = 0.25  # the difference's norm may be so large, but no larger than half the commanded speed,
+    yaw_rate_rps: float = 0.25  # and likewise: who stands still has not succeeded
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "last_s", "velocity_mps", "yaw_rate_rps")
+
+
+@dataclass(frozen=True)
+class FlagConfig:
+    """Where red flags begin [D]. Raises: ValueError for values that are not above zero."""
+
+    start_falls: float = 0.02  # share of trials that fall within the first second
+    jerk: float = 10.0  # mean change of torques between control steps, in torque limits per second
+    slip_mps: float = 0.1  # mean speed of the worst foot near the ground while turning
+    heat: float = 0.5  # RMS torque of the hottest joint, as a share of its limit
+    saturation: float = 0.05  # share of the time that a joint is at its limit
+    spread_mps: float = 0.1  # deviation between trials of the mean forward velocity
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "start_falls", "jerk", "slip_mps", "heat", "saturation", "spread_mps")
+
+
+# what a red flag shows on a robot, and what practice does about it
+CURES = {
+    "start_falls": ("falls when it is set down", "start states: task.start_tilt_deg=5 task.start_speed_mps=0.1, more"),
+    "jerk": ("jerky", "randomize the delay (sensors.delay_s), let the action rate cost (style weights)"),
+    "slip_mps": ("slips when it turns", "a wider range of friction (physics.friction), feet that pay for dragging"),
+    "heat": ("overheats", "let energy and the RMS of torques cost; slower commands"),
+    "saturation": ("has nothing left, and overheats", "physics.torque wider; slower commands"),
+    "spread_mps": ("differs from run to run", "more sensor noise, more varied start states"),
+}
+
+
+class Setting(NamedTuple):
+    """A scenario as it is simulated for one policy."""
+
+    scenario: Scenario
+    command: tuple[float, float, float]  # within the policy's range
+    task: WalkConfig
+    robots: RobotBatchConfig
+
+
+class Outcome(NamedTuple):
+    """What came of a scenario."""
+
+    row: dict[str, Any]
+    trial: Trial
+    task: Walk
+
+
+def settled(name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange) -> Setting:
+    """The simulation that a scenario asks for: what it says over a task and robots, whom nobody else pushes.
+
+    Raises:
+      InputError: for settings that there are not, or out of range.
+    """
+    command = tuple(min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True))
+    at = f"scenario.{name}"
+    return Setting(
+        scenario,
+        (command[0], command[1], command[2]),
+        from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task"),
+        replace(
+            robots,
+            pushes=PushConfig(),
+            physics=from_mapping(PhysicsConfig, {**asdict(robots.physics), **scenario.physics}, at=f"{at}.physics"),
+            sensors=from_mapping(SensorConfig, {**asdict(robots.sensors), **scenario.sensors}, at=f"{at}.sensors"),
+        ),
+    )
+
+
+def try_out(
+    actor: Actor, robot: Robot, setting: Setting, success: SuccessConfig, *, trials: int, seed: int = 0, **place: Any
+) -> Outcome:
+    """All trials of a scenario, side by side.
+
+    Args:
+      place: sim, device and num_threads, as `TaskEnv` takes them.
+    """
+    scenario = setting.scenario
+    env = TaskEnv(Walk(robot, setting.task), trials, robots=setting.robots, seed=seed, **place)
+    acting = actor
+    if scenario.push.force_n > 0:
+        force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
+        acting = Pushed(actor, force.to(env.device), turned=True)
+    asked = torch.tensor(setting.command).expand(1, trials, 3)
+    trial = evaluate(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
+    return Outcome(row_of(scenario, trial, setting.command, success), trial, env.task)
+
+
+def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
+    """Forces (T, n, 2) [N], forwards and to the left, in every control step until the last push is over."""
+    starts = [round((train.first_s + i * train.every_s) / dt) for i in range(train.count)]
+    lasts = max(1, round(train.duration_s / dt))
+    force = torch.zeros(starts[-1] + lasts, n, 2)
+    side = torch.randint(0, 2, (train.count, n), generator=generator) * 2.0 - 1.0
+    for start, sign in zip(starts, side, strict=True):
+        force[start : start + lasts, :, 1] = train.force_n * sign
+    return force
+
+
+# --- who succeeded ---
+
+
+def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, float]:
+    """By how much the velocity [m/s] and the yaw rate [rad/s] may miss a command."""
+    speed, turn = math.hypot(*command[:2]), abs(command[2])
+    return (
+        min(success.velocity_mps, 0.5 * speed or math.inf),
+        min(success.yaw_rate_rps, 0.5 * turn or math.inf),
+    )
+
+
+def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tensor, Tensor]:
+    """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,) [rad/s]."""
+    off = trial.seen["achieved"][-max(1, round(last_s / trial.dt)) :].mean(0) - torch.tensor(command)
+    return torch.linalg.vector_norm(off[:, :2], dim=-1), off[:, 2].abs()
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a chance of which so many of the trials are known."""
+    share, z2 = successes / trials, Z95**2 / trials
+    middle = (share + z2 / 2.0) / (1.0 + z2)
+    half = math.sqrt(share * (1.0 - share) * z2 + z2**2 / 4.0) / (1.0 + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: SuccessConfig) -> dict[str, Any]:
+    """A scenario's figures: how many succeeded, and why the others did not."""
+    speed, turn = errors(trial, command, success.last_s)
+    most = bounds(command, success)
+    upright = ~trial.fell.any(0)
+    near = (speed <= most[0]) & (turn <= most[1])
+    count, n = int((upright & near).sum()), len(upright)
+    low, high = wilson(count, n)
+    row: dict[str, Any] = {
+        "success": count / n, "pass_mark": scenario.pass_mark, "passed": count / n >= scenario.pass_mark,
+        "low": low, "high": high, "trials": n, "fell": (~upright).float().mean().item(),
+        "off_command": (upright & ~near).float().mean().item(), "progress": progress(trial),
+        "command": list(command), "scaled": list(command) != list(scenario.command),
+        "bound_mps": most[0], "bound_rps": most[1],
+    }  # fmt: skip
+    if upright.any():
+        row |= {"error_mps": speed[upright].mean().item(), "error_rps": turn[upright].mean().item()}
+    return row | {"cure": scenario.cure, "source": scenario.source, "settings": asdict(scenario)}
+
+
+# --- red flags ---
+
+
+def red_flags(
+    outcomes: Mapping[str, Outcome], scenarios: Mapping[str, Scenario], torque_limit: Sequence[float], most: FlagConfig
+) -> list[dict[str, Any]]:
+    """What is measured of each red flag that the scenarios tell about, where it begins, and the cure.
+
+    Falls at the start are those of all scenarios, the rest is measured on those that are only a command.
+    """
+    plain = [outcome.trial for name, outcome in outcomes.items() if scenarios[name].plain]
+    turning = [outcomes[name].trial for name in outcomes if scenarios[name].plain and scenarios[name].command[2]]
+    limit = torch.tensor(list(torque_limit))
+    found = {"start_falls": early_falls([outcome.trial for outcome in outcomes.values()])}
+    if plain:
+        found |= {name: max(drives(trial, limit)[name] for trial in plain) for name in ("jerk", "heat", "saturation")}
+        found["spread_mps"] = max(spread(trial) for trial in plain)
+    if turning:
+        found["slip_mps"] = max(slip(trial) for trial in turning)
+    return [
+        {"name": name, "value": found[name], "from": getattr(most, name), "raised": found[name] > getattr(most, name),
+         "symptom": symptom, "cure": cure}
+        for name, (symptom, cure) in CURES.items() if name in found
+    ]  # fmt: skip
+
+
+def early_falls(trials: Sequence[Trial]) -> float:
+    """The share of trials that fall within the first second."""
+    return torch.cat([trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials]).float().mean().item()
+
+
+def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
+    """`jerk`, `heat` and `saturation` as `FlagConfig` has them, before falls; torque limits (nu,) [Nm]."""
+    up = trial.fell.cumsum(0) == 0
+    load = trial.seen["torque"] / limit  # (T, n, nu)
+    change = (load[1:] - load[:-1]).abs()[up[1:]] / trial.dt
+    kept = load[up]
+    return {
+        "jerk": change.mean().item() if len(change) else 0.0,
+        "heat": kept.square().mean(0).sqrt().max().item() if len(kept) else 0.0,
+        "saturation": (kept.abs() >= FULL).float().mean(0).max().item() if len(kept) else 0.0,
+    }
+
+
+def slip(trial: Trial) -> float:
+    """The mean speed of the worst foot while it is lower than 5 mm, before falls [m/s]."""
+    up = trial.fell.cumsum(0) == 0
+    height, speed = trial.seen["feet"].unbind(-1)
+    near = [speed[..., f][up & (height[..., f] < NEAR)] for f in range(height.shape[-1])]
+    return max((some.mean().item() for some in near if len(some)), default=0.0)
+
+
+def spread(trial: Trial) -> float:
+    """The deviation between trials without a fall of their mean forward velocity [m/s]."""
+    means = trial.seen["achieved"][:, ~trial.fell.any(0), 0].mean(0)
+    return means.std().item() if len(means) > 1 else 0.0

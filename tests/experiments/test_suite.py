@@ -1,0 +1,109 @@
+"""`npmp suite` on an untrained policy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments import cli
+from experiments.common import compose
+from npmp import robots
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.reuse.suite import FlagConfig, SuccessConfig
+from npmp.skill import SkillModule
+from npmp.tasks import Dribble
+from npmp.tasks.commander import CommanderConfig
+from npmp.tasks.walk import Walk, WalkConfig
+
+TINY = ["debug=tiny", "threads=1"]
+
+
+@pytest.fixture(scope="module")
+def policy(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy's folder beside its module's."""
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("shipped")
+    shutil.copytree(trained / "module", place / "module")
+    walk = Walk(robots.load("anymal_b"), WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
+    skill, net = SkillModule.load(trained / "module"), HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
+    made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
+    made.save(place / "policy")
+    return place / "policy"
+
+
+def suite(policy: Path, out: Path, *more: str) -> int:
+    return cli.main(["suite", f"policy={policy}", f"out={out}", *TINY, *more])
+
+
+def test_who_does_not_pass_exits_with_three(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The untrained policy stands: upright, and off its command."""
+    chosen = "scenarios=[flat_forward,stairs_up,strong_push]"
+    short = [f"scenario.{name}.seconds=0.4" for name in ("flat_forward", "stairs_up", "strong_push")]
+    assert suite(policy, tmp_path / "out", chosen, *short, "task.terrain_fields=2") == 3
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"config.yaml", "suite.json", "suite.html"}
+    found = json.loads((tmp_path / "out/suite.json").read_text())
+    assert [row["name"] for row in found["scenarios"]] == ["flat_forward", "stairs_up", "strong_push"]
+    row = found["scenarios"][0]
+    assert (row["trials"], row["command"], row["scaled"], row["pass_mark"]) == (
+        4,
+        pytest.approx([0.8, 0, 0]),
+        True,
+        0.9,
+    )
+    assert not row["passed"] and not found["passed"] and row["low"] <= row["success"] <= row["high"]
+    said = capsys.readouterr().out
+    assert "0 of 3 scenarios passed" in said and "not passed" in said
+    page = (tmp_path / "out/suite.html").read_text()
+    for words in ("Red flags", "Not passed", "Wilson", 'class="mark"', "pushed by 50 N", "may_touch legs", "ground"):
+        assert words in page
+
+
+def test_who_passes_exits_with_zero(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is asked for: the same robots stand as they are told to."""
+    more = ["scenarios=[delay]", "scenario.delay.command=[0,0,0]", "scenario.delay.seconds=0.2", "success.last_s=0.1"]
+    assert suite(policy, tmp_path / "out", *more, "success.velocity_mps=5", "success.yaw_rate_rps=5") == 0
+    assert "1 of 1 scenarios passed" in capsys.readouterr().out
+
+
+def test_the_defaults_are_the_librarys() -> None:
+    config = compose("suite", ["policy=x"])
+    assert dict(config.success) == asdict(SuccessConfig()) and dict(config.flags) == asdict(FlagConfig())
+    assert config.trials == 100 and config.randomization.name == "none"
+    small = compose("suite", ["policy=x", "robot=op3"])
+    assert small.scenario.strong_push.push.force_n == 5.0 and small.scenario.strong_push.pass_mark == 0.85
+    assert small.scenario.stairs_up.task.terrain_starts == "uphill" and small.task.phi == 0.05
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["scenarios=[moon]"], "no scenario 'moon'; there are: flat_forward"),
+        (["scenarios=[]"], "names none"),
+        (["trials=0"], "trials=0"),
+        (["task=imitation"], "npmp suite is for task=walk, not for imitation"),
+        (["scenario.push.push.force_n=-1"], "force_n must be"),
+        (["scenario.push.pass_mark=2"], "pass_mark must be"),
+        (["+scenario.push.task.terrain=moon"], "terrain must be one of"),
+        (["flags.heat=0"], "heat"),
+    ],
+)
+def test_mistakes_are_a_line(
+    more: list[str], message: str, policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert suite(policy, tmp_path / "out", *more) == 2
+    [line] = capfd.readouterr().err.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_dribbles_is_refused(policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "commanded"
+    HighLevelPolicy.load(policy).commanded(Dribble(robots.load("anymal_b")), CommanderConfig()).save(folder)
+    assert suite(folder, tmp_path / "out", f"module={policy.parent / 'module'}") == 2
+    assert "was trained for task 'dribble'" in capfd.readouterr().err
