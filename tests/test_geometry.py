@@ -105,3 +105,9 @@ def test_angle_between_is_the_length_of_the_relative_rotation_vector() -> None:
         geometry.angle_between(a, a @ geometry.exp_so3(w)), torch.full((64,), 0.4, dtype=torch.float64)
     )
     assert geometry.angle_between(a, a).max() < 1e-6
+
+
+def test_products_of_quaternions_are_products_of_rotations() -> None:
+    a, b = torch.nn.functional.normalize(torch.randn(2, 20, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    product = geometry.matrix_from_quat(geometry.multiply_quat(a, b))
+    torch.testing.assert_close(product, geometry.matrix_from_quat(a) @ geometry.matrix_from_quat(b))
