@@ -21,7 +21,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite",
+    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite", "sysid",
 )  # fmt: skip
 
 

@@ -66,6 +66,7 @@ PATH_KEYS = frozenset(
         "wander",
         "task.path",
         "actuator",
+        "truth",
     }
 )
 # Keys whose values are free text, quoted as well.
@@ -276,6 +277,9 @@ def hydra_arguments(
             if key == "experiment" and value.endswith((".yaml", ".yml")):
                 arguments[:0] = experiment_file(Path(value))  # what is given besides holds, wherever it stands
                 continue
+            if key == "randomization" and value.endswith((".yaml", ".yml")):
+                arguments += randomization_file(Path(os.path.expanduser(value)))
+                continue
             if key == "robot" and (own := own_robot(value)) is not None:
                 key, value = "robot.name", quoted(own, multirun=multirun)
             if re.search(rf"\d{{{MAX_NUMBER},}}", value):
@@ -309,6 +313,31 @@ def experiment_file(path: Path) -> list[str]:
     plain = leaves(content)
     texts = {key: quoted(leaf) if isinstance(leaf, str) else plain[key] for key, leaf in found.items()}
     return chosen + [f"{key}={text}" for key, text in texts.items()]
+
+
+def randomization_file(path: Path) -> list[str]:
+    """What a file in the form of conf/randomization/*.yaml says, as arguments: a preset that npmp sysid wrote.
+
+    Raises:
+      InputError: when it cannot be read, or is none.
+    """
+    content = plain(load_config(path))
+    if unknown := content.keys() - {"name", "physics", "pushes", "sensors"}:
+        raise InputError(f"{path}: no randomization; unknown: {', '.join(sorted(unknown))}")
+    name = quoted(str(content.pop("name", path.stem)))
+    parts = [f"++randomization.{key}={_in_hydra(value)}" for key, value in content.items()]
+    return ["randomization=none", f"randomization.name={name}", *parts]
+
+
+def _in_hydra(value: Any) -> str:
+    """A value in the grammar of Hydra's arguments."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_in_hydra(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_in_hydra, value)) + "]"
+    return (
+        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    )
 
 
 def own_robot(value: str) -> str | None:

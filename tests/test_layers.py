@@ -39,7 +39,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.training.signals",
     ),
     ("npmp.actuators",),
-    ("npmp.sim", "npmp.rl", "retarget"),
+    ("npmp.sim", "npmp.rl", "npmp.identification", "retarget"),
     ("npmp.envs",),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),
@@ -54,6 +54,7 @@ LAYERS = {name: row for row, names in enumerate(ROWS) for name in names}
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "mocap_data": ("torch", "mujoco", "dm_control", "hydra", "omegaconf"),
     "npmp.robots": ("torch", "hydra", "omegaconf"),
+    "npmp.identification": ("torch", "hydra", "omegaconf"),
     "retarget": ("torch", "hydra", "omegaconf"),
     "npmp": ("hydra", "omegaconf", "rich"),
 }

@@ -24,7 +24,7 @@ from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
 from npmp.sim.adaptive import AdaptiveConfig, Reach
-from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
+from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, with_nominal
 
 HOLDS = ("zero_order", "first_order")
 ACCELEROMETERS = ("imu", "root")
@@ -109,6 +109,7 @@ class RobotBatch:
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
+        model = with_nominal(model, config.physics)
         self.sim: Simulator = make_simulator(
             sim,
             model,
@@ -168,7 +169,9 @@ class RobotBatch:
     @property
     def joint_offset(self) -> Tensor | None:
         """(n, nu) [rad], None where encoders are right."""
-        return self.randomizer.joint_offset if self.config.physics.joint_offset > 0 else None
+        physics = self.config.physics
+        wrong = physics.joint_offset > 0 or any(joint.offset for joint in physics.nominal.values())
+        return self.randomizer.joint_offset if wrong else None
 
     @property
     def qpos(self) -> Tensor:

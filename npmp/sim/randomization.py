@@ -7,14 +7,16 @@ the whole robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uni
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import mujoco
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
 from npmp.sim.adaptive import Reach
@@ -42,8 +44,28 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class JointPhysics:
+    """A joint and its drive as they were identified; None: the model's. Raises ValueError for values out of range."""
+
+    armature: float | None = None  # [kg m2]
+    damping: float | None = None  # of the joint [Nm s/rad]
+    friction_loss: float | None = None  # [Nm]
+    kp: float | None = None  # [Nm/rad]
+    kd: float | None = None  # of the drive [Nm s/rad]
+    offset: float = 0.0  # its encoder reads the true angle plus this [rad]
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("armature", "damping", "friction_loss", "kd") if getattr(self, name) is not None]
+        ranges.not_negative(self, *given)
+        if self.kp is not None:
+            ranges.above_zero(self, "kp")
+
+
+@dataclass(frozen=True)
 class PhysicsConfig:
     """What is drawn per episode; by default nothing. Raises ValueError for values out of range."""
+
+    nominal: Mapping[str, JointPhysics] = field(default_factory=dict)  # by joint: what all draws are about
 
     friction: tuple[float, float] | None = None  # of the feet, sliding; None: the model's
     mass: Spread = field(default_factory=Spread)  # of the bodies, with their inertia
@@ -51,6 +73,7 @@ class PhysicsConfig:
     com_trunk: float = 0.0  # the root body's centre of mass is shifted by up to this along each axis [m]
     com_links: float = 0.0  # the other bodies' [m]
     joint_offset: float = 0.0  # calibration error of each joint's encoder, up to [rad]
+    armature: Spread = field(default_factory=Spread)  # of joints
     damping: Spread = field(default_factory=Spread)  # of drives and joints
     friction_loss: Spread = field(default_factory=Spread)  # of joints
     gain: Spread = field(default_factory=Spread)  # stiffness of the drives
@@ -97,6 +120,7 @@ class PushConfig:
 _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
+    ("dof_armature", None, "armature"),
     ("dof_damping", None, "damping"),
     ("actuator_biasprm", 2, "damping"),
     ("dof_frictionloss", None, "friction_loss"),
@@ -106,6 +130,33 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
 )
 # Parts of the robot lighter than this share of it have no draws of their own: nobody could tell (ANYmal's feet: 1 g)
 _LIGHT = 1e-4
+
+
+def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel:
+    """The model with the joints that `nominal` names as it says; the very same where it names none.
+
+    Raises:
+      InputError: for a joint that the model has not.
+    """
+    if not config.nominal:
+        return model
+    model, drives = copy.copy(model), {model.actuator(i).name: i for i in range(model.nu)}
+    for name, joint in config.nominal.items():
+        if name not in drives:
+            raise InputError(f"randomization.physics.nominal: no joint '{name}'; there are: {', '.join(drives)}")
+        v, u = int(model.joint(name).dofadr[0]), drives[name]
+        for values, at, given in (
+            (model.dof_armature, v, joint.armature),
+            (model.dof_damping, v, joint.damping),
+            (model.dof_frictionloss, v, joint.friction_loss),
+            (model.actuator_gainprm, (u, 0), joint.kp),
+            (model.actuator_biasprm, (u, 1), None if joint.kp is None else -joint.kp),
+            (model.actuator_biasprm, (u, 2), None if joint.kd is None else -joint.kd),
+        ):
+            if given is not None:
+                values[at] = given
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return model
 
 
 class PhysicsRandomizer:
@@ -160,7 +211,9 @@ class PhysicsRandomizer:
             self._columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
-        self.joint_offset = torch.zeros(sim.num_envs, nu, device=sim.device)
+        offsets = [c.nominal[name].offset if name in c.nominal else 0.0 for name in robot.joint_names]
+        self._offset = torch.tensor(offsets, device=sim.device)
+        self.joint_offset = self._offset.repeat(sim.num_envs, 1)
         self._trunk, besides = bodies[0], {"body_mass"} if c.payload is not None else set()
         besides |= {"actuator_forcerange"} if c.weak_joint < 1.0 else set()
         scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in besides]
@@ -169,7 +222,7 @@ class PhysicsRandomizer:
             [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
         )
         self._fields = sim.expand(list(dict.fromkeys(varied)))
-        self._derived = shifted or "body_mass" in self._fields
+        self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
         # the draws become values where the simulator keeps its models
@@ -244,7 +297,7 @@ class PhysicsRandomizer:
             raise ValueError(f"{unit.shape[1]} numbers of drawn physics do not fit {self.size}")
         self.unit[ids] = unit
         if c.joint_offset > 0:
-            self.joint_offset[ids] = c.joint_offset * unit[:, self._columns["joint_offset"]].float()
+            self.joint_offset[ids] = self._offset + c.joint_offset * unit[:, self._columns["joint_offset"]].float()
         if self._sim.drives is not None and c.actuators > 0:
             latent, drawn = self._sim.drives.latent, unit[:, self._columns["actuators"]].to("cpu")
             latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])

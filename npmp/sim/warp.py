@@ -181,7 +181,7 @@ class WarpSim:
         """As `Simulator.expand`, float32 and on the device."""
         if not names:
             return {}
-        inertial = {"body_mass", "body_inertia", "body_ipos"} & set(names)
+        inertial = {"body_mass", "body_inertia", "body_ipos", "dof_armature"} & set(names)
         known = dict.fromkeys((*names, *(_DERIVED if inertial else ())), self.num_envs)
         with wp.ScopedDevice(self._wp_device):
             try:

@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene
-from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
+from npmp.sim.randomization import (
+    JointPhysics,
+    PhysicsConfig,
+    PhysicsRandomizer,
+    PushConfig,
+    Pusher,
+    Spread,
+    with_nominal,
+)
 
 EVERYTHING = PhysicsConfig(
     friction=(0.4, 1.0),
@@ -292,3 +301,39 @@ def test_a_push_accelerates_the_robot(robot: Robot) -> None:
     mujoco.mj_forward(sim.model, data)
     mujoco.mj_subtreeVel(sim.model, data)
     assert data.subtree_linvel[1, 1] == pytest.approx(50.0 * 0.02 / mass, rel=1e-3)
+
+
+# --- joints that were identified
+
+IDENTIFIED = {"LF_HAA": JointPhysics(armature=0.05, damping=0.4, friction_loss=0.3, kp=90.0, kd=2.0, offset=0.02)}
+
+
+def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
+    """The joint that was named has its own figures, the others the model's; spreads are about them, and the constants
+    that MuJoCo derives of armatures follow."""
+    scene = flat_scene(robot)
+    config = PhysicsConfig(nominal=IDENTIFIED, armature=Spread(each=0.5), gain=Spread(each=0.1), joint_offset=0.01)
+    model = with_nominal(scene, config)
+    assert scene.dof_armature[6] == 0.0  # the scene itself is as it was
+    assert model.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.05)
+    assert (model.dof_armature[7:] == 0.0).all() and model.actuator_gainprm[0, 0] == 90.0
+    assert list(model.actuator_biasprm[0, :3]) == [0.0, -90.0, -2.0]
+    assert (model.dof_damping[6], model.dof_frictionloss[6]) == (0.4, 0.3)
+    sim = BatchSim(model, 2, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    physics = PhysicsRandomizer(sim, robot, config)
+    assert physics.joint_offset[0].tolist() == pytest.approx([0.02] + 11 * [0.0])
+    physics.set(torch.tensor([1]), torch.full((1, physics.size), -1.0))
+    drawn = sim.batch.get_model(1)
+    assert drawn.dof_armature[6] == pytest.approx(0.025) and drawn.actuator_gainprm[:2, 0] == pytest.approx([81, 90])
+    assert drawn.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.025)
+    assert physics.joint_offset[1].tolist() == pytest.approx([0.01] + 11 * [-0.01])
+    assert with_nominal(scene, PhysicsConfig()) is scene
+
+
+def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
+    with pytest.raises(InputError, match="no joint 'knee'; there are: LF_HAA"):
+        with_nominal(flat_scene(robot), PhysicsConfig(nominal={"knee": JointPhysics()}))
+    with pytest.raises(ValueError, match="kp must be above 0"):
+        JointPhysics(kp=0.0)
+    with pytest.raises(ValueError, match="armature must be at least 0"):
+        JointPhysics(armature=-0.1)

@@ -1,0 +1,187 @@
+"""`npmp sysid | sysid excite`: what a robot's joints are made of, from a log on a stand, as a randomization preset."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from experiments import report
+from experiments.common import Run, above_zero, console, one_of, plain, say, table, verb
+from experiments.report import sysid_page
+from experiments.typed import build
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path, write_json
+from mocap_data.outside import read_json
+from npmp import robots
+from npmp.identification import (
+    KINDS,
+    ExcitationConfig,
+    IdentificationConfig,
+    Identified,
+    PresetConfig,
+    Recording,
+    StandLog,
+    drawn,
+    excitation,
+    identify,
+    preset,
+    read_stand_log,
+    simulated,
+    stand_of,
+    summary,
+    write_stand_log,
+)
+from npmp.robots import Robot
+
+TRUTH = "npmp.stand_truth"
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Do what `action` says."""
+    one_of(config, "action", "fit", "excite")
+    robot = robots.load(config.robot.name)
+    if config.action == "excite":
+        excite(config, run, robot)
+    else:
+        fit(config, run, robot)
+    return 0
+
+
+def excite(config: DictConfig, run: Run, robot: Robot) -> None:
+    """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its parameters."""
+    if config.rate_hz is not None:
+        above_zero(config, "rate_hz")
+    settings = build(ExcitationConfig, config.excitation, at="excitation")
+    stand = stand_of(robot, float(config.rate_hz or robot.control_rate_hz), up=list(config.up), threads=run.threads)
+    rng = np.random.default_rng(run.seed)
+    command = excitation(robot, stand, settings, rng)
+    run.begin()
+    hidden = drawn(stand, rng)
+    log = simulated(stand, hidden, command, rng, torque=bool(config.torque))
+    write_commands(run.folder / "commands.csv", log, command)
+    write_stand_log(
+        run.folder / "log.npz", log, licence="CC0-1.0", source=f"npmp sysid excite, {robot.name}, simulated"
+    )
+    joints = {name: dict(zip(KINDS, row, strict=True)) for name, row in zip(stand.joints, hidden.tolist(), strict=True)}
+    write_json(run.folder / "truth.json", {"schema": TRUTH, "robot": robot.name, "joints": joints})
+    widths = ", ".join(
+        f"{name} {half:.2f}" for name, half in zip(stand.joints, np.ptp(command, axis=0) / 2, strict=True)
+    )
+    say(f"{log.seconds:g} s at {stand.rate_hz:g} Hz; rad to either side: {widths}")
+    say(f"commands.csv (for a robot on a stand), log.npz (of a simulated one) and truth.json in {run.folder}")
+
+
+def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
+    """time_s and a column of angles [rad] per joint; a command holds until the next."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["time_s", *log.joints])
+    writer.writerows([f"{i / log.rate_hz:.6f}", *(f"{angle:.6f}" for angle in row)] for i, row in enumerate(command))
+    with atomic_path(path) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+
+
+def fit(config: DictConfig, run: Run, robot: Robot) -> None:
+    """OUT/sysid.json, preset.yaml and report.html, and a line per joint."""
+    if config.data is None:
+        raise InputError(
+            "npmp sysid needs data=..., a log of the robot on a stand; npmp sysid excite makes the commands"
+        )
+    log = in_order(read_stand_log(str(config.data)), robot)
+    truth = None if config.truth is None else truth_of(Path(str(config.truth)), robot)
+    settings = build(IdentificationConfig, config.identification, at="identification")
+    widths = build(PresetConfig, config.preset, at="preset")
+    stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
+    run.begin()
+    found = identify(stand, log, settings)
+    result: dict[str, Any] = {"schema": "npmp.sysid", "robot": robot.name, "data": Path(str(config.data)).name}
+    result |= {"rate_hz": log.rate_hz, "seconds": log.seconds, "versions": report.versions(), **summary(found)}
+    if truth is not None:
+        add_truth(result, found, truth)
+    write_json(run.folder / "sysid.json", result)
+    name = f"{robot.name}_identified"
+    write_preset(run.folder / "preset.yaml", preset(found, plain(config.randomization), name, widths), str(config.data))
+    sysid_page.identified(run.folder / "report.html", stand, log, found, result, report.made_by(config, run.seed))
+    show(found, result)
+    say(f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; {run.folder / 'report.html'}")
+
+
+def in_order(log: StandLog, robot: Robot) -> StandLog:
+    """The log with the robot's joints in its order.
+
+    Raises:
+      InputError: for other joints.
+    """
+    if set(log.joints) != set(robot.joint_names) or len(log.joints) != len(robot.joint_names):
+        absent = [name for name in robot.joint_names if name not in log.joints]
+        other = [name for name in log.joints if name not in robot.joint_names]
+        words = f"; absent: {', '.join(absent) or 'none'}; unknown: {', '.join(other) or 'none'}"
+        raise InputError(f"the log's joints are not those of '{robot.name}'{words}")
+    order = [log.joints.index(name) for name in robot.joint_names]
+
+    def ordered(recording: Recording) -> Recording:
+        parts = (recording.command, recording.position, recording.velocity, recording.torque)
+        return Recording(recording.name, *(None if part is None else part[:, order] for part in parts))  # type: ignore[arg-type]
+
+    return StandLog(log.rate_hz, robot.joint_names, tuple(map(ordered, log.recordings)))
+
+
+def truth_of(path: Path, robot: Robot) -> np.ndarray:
+    """(n, 7) of a truth.json. Raises InputError for any other file, or another robot's."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("schema") != TRUTH or content.get("robot") != robot.name:
+        raise InputError(f"{path}: no truth.json of npmp sysid excite robot={robot.name}")
+    try:
+        return np.array([[float(content["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged ({error})") from error
+
+
+def add_truth(result: dict[str, Any], found: Identified, truth: np.ndarray) -> None:
+    """How far off each estimate is, in its standard errors, and how many lie within one and two."""
+    miss = found.estimate - truth
+    damping, kd = KINDS.index("damping"), KINDS.index("kd")
+    if not found.error[:, kd].any():  # only their sum was looked for
+        miss[:, damping] += miss[:, kd]
+    looked = found.error > 0.0
+    z = miss / np.where(looked, found.error, np.inf)
+    for j, name in enumerate(found.joints):
+        result["joints"][name]["off_by_errors"] = {kind: float(z[j, k]) for k, kind in enumerate(KINDS) if looked[j, k]}
+    within = {f"within_{n}": float((np.abs(z[looked]) < n).mean()) for n in (1, 2)}
+    result["coverage"] = within | {"parameters": int(looked.sum())}
+
+
+def write_preset(path: Path, content: Mapping[str, Any], data: str) -> None:
+    """A file as those of conf/randomization."""
+    verbs = "imitate, reuse, evaluate, skill, bench, sysid"
+    head = f"# for: {verbs}\n# Joints as npmp sysid found them in {Path(data).name!r}\n"
+    with atomic_path(path) as temporary:
+        temporary.write_text(head + OmegaConf.to_yaml(OmegaConf.create(dict(content))), encoding="utf-8")
+
+
+def show(found: Identified, result: Mapping[str, Any]) -> None:
+    """A line per joint, and what the motions do not tell."""
+    shown = [kind for k, kind in enumerate(KINDS) if (found.error[:, k] > 0.0).any()]
+    rows = []
+    for j, name in enumerate(found.joints):
+        figures = [f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, shown)]
+        rows.append((name, *figures, f"{1e3 * found.rms_before[j]:.2f}", f"{1e3 * found.rms_after[j]:.2f}"))
+    columns = (*shown, "rms mrad", "after")
+    console().print(table(("joint", *columns), rows, right=columns, box=None))
+    for sentence in result["not_told_apart"]:
+        say(f"not told apart: {sentence}", wrap=True)
+    if "coverage" in result:
+        cover = result["coverage"]
+        say(
+            f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one standard error, "
+            f"{cover['within_2']:.2f} within two (0.68 and 0.95 are due)"
+        )
+
+
+main = verb("sysid", run, torch=False, positional="action", devices=("cpu",))

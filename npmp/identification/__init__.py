@@ -1,0 +1,29 @@
+"""System identification: what a robot's joints are made of, from logs of it on a stand."""
+
+from npmp.identification.excitation import ExcitationConfig, drawn, excitation, simulated
+from npmp.identification.fitting import IdentificationConfig, Identified, Prior, identify
+from npmp.identification.log import Recording, StandLog, read_stand_log, write_stand_log
+from npmp.identification.preset import PresetConfig, preset, summary
+from npmp.identification.stand import KINDS, UNITS, Stand, stand_of
+
+__all__ = [
+    "KINDS",
+    "UNITS",
+    "ExcitationConfig",
+    "IdentificationConfig",
+    "Identified",
+    "PresetConfig",
+    "Prior",
+    "Recording",
+    "Stand",
+    "StandLog",
+    "drawn",
+    "excitation",
+    "identify",
+    "preset",
+    "read_stand_log",
+    "simulated",
+    "stand_of",
+    "summary",
+    "write_stand_log",
+]

@@ -1,0 +1,171 @@
+"""Commands that show what joints are made of, and logs of simulated robots whose parameters are drawn and hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.identification.log import Recording, StandLog
+from npmp.identification.stand import KINDS, Floats, Stand
+from npmp.robots import Robot
+
+_ENCODER_NOISE = 5e-4  # rad, of simulated encoders
+_SHRINK = 0.85
+_TRIES = 40
+_SPEED = 0.7  # of the speed limits, at most
+_TORQUE = 0.5  # of the torque limits, on the nominal robot: stiffer ones need more, and what saturates hides gains
+
+
+@dataclass(frozen=True)
+class ExcitationConfig:
+    """Sums of sines, of all joints at once. Raises ValueError for numbers out of range."""
+
+    seconds: float = 20.0
+    lowest_hz: float = 0.2
+    highest_hz: float = 8.0
+    amplitude: float = 0.5  # rad about the middle, at most; less where limits or other parts of the robot are near
+    rest_s: float = 1.0  # s at the start and the end, in the middle pose
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "seconds", "lowest_hz", "highest_hz", "amplitude")
+        ranges.not_negative(self, "rest_s")
+        if not self.lowest_hz < self.highest_hz:
+            raise ValueError(f"lowest_hz {self.lowest_hz:g} must be below highest_hz {self.highest_hz:g}")
+        if self.seconds < 2.0 * self.rest_s + 2.0 / self.lowest_hz:
+            raise ValueError(
+                f"seconds={self.seconds:g} is too short for rests and two periods of {self.lowest_hz:g} Hz"
+            )
+
+
+def excitation(robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.random.Generator) -> Floats:
+    """Commands (T, n) [rad] at the stand's rate that keep limits of angle, speed and torque, and parts apart.
+
+    Checked on the nominal robot in simulation, with room to spare for others.
+
+    Raises:
+      InputError: where the rate is too low for the frequencies, or nothing but rest keeps the limits.
+    """
+    if config.highest_hz > 0.45 * stand.rate_hz:
+        raise InputError(f"highest_hz={config.highest_hz:g} is too fast for commands at {stand.rate_hz:g} Hz")
+    wave = _waves(config, stand, rng)
+    half = 0.4 * (robot.joint_upper - robot.joint_lower)
+    amplitude = np.minimum(half, config.amplitude)
+    middle = np.clip(robot.home_joints, robot.joint_lower + 1.2 * amplitude, robot.joint_upper - 1.2 * amplitude)
+    apart = _Apart(robot)
+    for _ in range(_TRIES):
+        command = middle + amplitude * wave
+        motion = stand.run(stand.nominal[None], command, command[0], torque=True)
+        position = motion.position[0]
+        assert motion.torque is not None  # for the type checker: it was asked for
+        speed = np.abs(np.diff(position, axis=0)).max(0) * stand.rate_hz
+        room = 0.05 * (robot.joint_upper - robot.joint_lower)
+        wrong = (np.abs(motion.torque[0]).max(0) > _TORQUE * robot.torque_limit) | (
+            speed > _SPEED * robot.velocity_limit
+        )
+        wrong |= (position.min(0) < robot.joint_lower + room) | (position.max(0) > robot.joint_upper - room)
+        if not wrong.any() and not (wrong := apart.touching(position[:: max(1, round(stand.rate_hz / 25.0))])).any():
+            return command
+        amplitude = np.where(wrong, _SHRINK, 1.0) * amplitude
+    names = ", ".join(name for name, bad in zip(stand.joints, wrong, strict=True) if bad)
+    raise InputError(f"no motion of {names} keeps the limits and the robot's parts apart; try a smaller amplitude=")
+
+
+def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> Floats:
+    """(T, n) in [-1, 1]: sums of harmonics of the whole length, slow ones larger, as much in every octave.
+
+    Joints of one limb share none, so that what each does to the others can be told apart.
+    """
+    time = np.arange(round(config.seconds * stand.rate_hz)) / stand.rate_hz
+    harmonics = np.arange(np.ceil(config.lowest_hz * config.seconds), config.highest_hz * config.seconds + 1e-9)
+    longest = max(map(len, stand.trees))
+    blocks = harmonics[: len(harmonics) // longest * longest].reshape(-1, longest) / config.seconds
+    wave = np.empty((len(time), len(stand.joints)))
+    for tree in stand.trees:
+        own = rng.permuted(blocks, axis=1)[:, : len(tree)]  # (blocks, joints) [Hz]
+        phase = rng.uniform(0.0, 2.0 * np.pi, own.shape)
+        wave[:, tree] = (np.sin(2.0 * np.pi * time[:, None, None] * own + phase) / np.sqrt(own)).sum(1)
+    wave /= np.abs(wave).max(0)
+    ramp = np.clip(np.minimum(time - config.rest_s, time[-1] - config.rest_s - time), 0.0, 1.0)[:, None]
+    return np.asarray(wave * ramp * ramp * (3.0 - 2.0 * ramp))
+
+
+class _Apart:
+    """Which parts of a robot touch others that they do not touch at home."""
+
+    def __init__(self, robot: Robot):
+        self._model = model = robot.model(visuals=False)
+        solid = (model.geom_contype | model.geom_conaffinity) > 0
+        model.geom_contype[:], model.geom_conaffinity[:] = solid, solid
+        self._data = mujoco.MjData(model)
+        self._data.qpos[:] = robot.home_qpos
+        # (nbody, n): the joints that move a body; each body has those of its parent and its own
+        self._moves = np.zeros((model.nbody, model.njnt - 1), dtype=bool)
+        for body in range(2, model.nbody):
+            self._moves[body] = self._moves[model.body_parentid[body]]
+            self._moves[body, np.flatnonzero(model.jnt_bodyid[1:] == body)] = True
+        self._home = self._pairs()
+
+    def _pairs(self) -> set[tuple[int, int]]:
+        """Bodies that touch, by their ids."""
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_collision(self._model, self._data)
+        touching = (self._model.geom_bodyid[contact.geom] for contact in self._data.contact if contact.dist < 0.0)
+        return {(int(min(pair)), int(max(pair))) for pair in touching}
+
+    def touching(self, position: Floats) -> NDArray[np.bool_]:
+        """(n,): joints that move parts which touch others somewhere along (S, n)."""
+        bad = np.zeros(position.shape[1], dtype=bool)
+        for joints in position:
+            self._data.qpos[7:] = joints
+            for pair in self._pairs() - self._home:
+                bad |= self._moves[list(pair)].any(0)
+        return bad
+
+
+def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
+    """Parameters (n, 7) of a robot that nobody knows: gains +-20 % of the model's, biases +-0.05 rad, delays of 0 to 3
+    samples; armature, damping and friction 0.5 to 1.5 times the model's, or what drives of its size have."""
+    n = len(stand.joints)
+
+    def around(kind: str, low: float, high: float) -> Floats:
+        """0.5 to 1.5 of the model's; low to high [its unit] where that is 0."""
+        own = stand.nominal[:, KINDS.index(kind)]
+        return np.where(own > 0.0, own * rng.uniform(0.5, 1.5, n), rng.uniform(low, high, n))
+
+    kp, kd = (stand.nominal[:, KINDS.index(kind)] for kind in ("kp", "kd"))
+    inertia = float(stand.inertia.mean())
+    friction = 0.02 * np.where(np.isfinite(stand.torque_limit), stand.torque_limit, 0.2 * kp)
+    return np.stack(
+        (
+            around("armature", 0.2 * inertia, inertia),
+            around("damping", 0.0, 0.5 * float(kd.mean()) + 1e-12),
+            around("friction_loss", 0.2 * float(friction.mean()), float(friction.mean())),
+            rng.uniform(0.0, 3.0, n) / stand.rate_hz,
+            rng.uniform(-0.05, 0.05, n),
+            kp * rng.uniform(0.8, 1.2, n),
+            kd * rng.uniform(0.8, 1.2, n),
+        ),
+        -1,
+    )
+
+
+def simulated(
+    stand: Stand, parameters: Floats, command: Floats, rng: np.random.Generator, *, torque: bool = False
+) -> StandLog:
+    """What encoders with 0.5 mrad of noise log of a robot of these parameters (n, 7), at rest at first."""
+    bias = parameters[:, KINDS.index("bias")]
+    # it stands where its drives hold it before the log begins
+    still = np.repeat(command[:1], round(2.0 * stand.rate_hz), 0)
+    held = stand.run(parameters[None], still, command[0]).position[0, -1] + bias
+    motion = stand.run(parameters[None], command, held, torque=torque)
+    position = motion.position[0] + bias + rng.normal(0.0, _ENCODER_NOISE, command.shape)
+    torques = None
+    if motion.torque is not None:
+        scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KINDS.index("kp")])
+        torques = motion.torque[0] + scale * rng.normal(size=command.shape)
+    return StandLog(stand.rate_hz, stand.joints, (Recording("excitation", command, position, None, torques),))

@@ -1,0 +1,155 @@
+"""A robot on a stand: its trunk held, its joints on position drives that can be late and count from a wrong zero.
+
+The drive of a joint, in its own terms: torque = clip(kp (command(t - delay) - reading) - kd speed), reading = true
+angle + bias. Armature, damping and friction_loss are the joint's, as MuJoCo has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import mujoco
+import mujoco.batch
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mocap_data.errors import InputError
+from npmp.robots import Robot
+
+Floats = NDArray[np.float64]
+
+KINDS = ("armature", "damping", "friction_loss", "delay_s", "bias", "kp", "kd")
+UNITS = {
+    "armature": "kg m2", "damping": "Nm s/rad", "friction_loss": "Nm", "delay_s": "s", "bias": "rad",
+    "kp": "Nm/rad", "kd": "Nm s/rad",
+}  # fmt: skip
+GRAVITY = 9.81
+_BEFORE_S = 1.0  # how long the first command is taken to have held; longer than any delay
+
+
+class Motion(NamedTuple):
+    """What simulations do at the moments of a log, from the first on."""
+
+    position: Floats  # (m, T, n) true angles [rad]
+    torque: Floats | None  # (m, T, n) of the drives [Nm], where asked for
+
+
+class Stand:
+    """n joints on a held trunk, sampled at a log's rate; nothing touches anything.
+
+    `nominal` (n, 7) are the model's own parameters, in the order of `KINDS`. `trees`: the joints (indices) of each
+    limb; one limb does not feel another.
+    """
+
+    def __init__(self, model: mujoco.MjModel, joints: Sequence[str], substeps: int, threads: int = 1):
+        """model: with one position actuator of each joint's name; its timestep times `substeps` is the log's period."""
+        self.model, self.joints, self.substeps, self._threads = model, tuple(joints), substeps, threads
+        self.rate_hz = 1.0 / (substeps * model.opt.timestep)
+        found = [model.joint(name) for name in joints]
+        self._q = np.array([int(joint.qposadr[0]) for joint in found])
+        self._v = np.array([int(joint.dofadr[0]) for joint in found])
+        self._u = np.array([model.actuator(name).id for name in joints])
+        self.lower, self.upper = model.jnt_range[[joint.id for joint in found]].T
+        self.limited = np.array([bool(model.jnt_limited[joint.id]) for joint in found])
+        self.torque_limit = np.where(
+            model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1], np.inf
+        )
+        self.inertia = model.dof_M0[self._v].copy()  # with the armature, in the model's own pose [kg m2]
+        v, u, none = self._v, self._u, np.zeros(len(found))
+        own = (
+            model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v], none, none,
+            model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2],
+        )  # fmt: skip
+        self.nominal = np.stack(own, -1)
+        limb = model.dof_treeid[v]
+        self.trees = [np.flatnonzero(limb == tree) for tree in np.unique(limb)]
+        self._batches: dict[int, mujoco.batch.Batch] = {}
+
+    def run(
+        self,
+        parameters: ArrayLike,
+        command: Floats,
+        start: Floats,
+        speed: Floats | None = None,
+        *,
+        torque: bool = False,
+    ) -> Motion:
+        """Simulations of m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each held to the next.
+
+        Args:
+          start: (n,) the encoders' first readings [rad]; speed: (n,) [rad/s], None: at rest.
+          torque: whether the drives' torques are wanted.
+        """
+        values = np.asarray(parameters, dtype=np.float64)
+        batch = self._batch(values)
+        control = self._controls(values, command)
+        batch.bind("qpos")[:, self._q] = start - values[..., KINDS.index("bias")]
+        batch.bind("qvel")[:, self._v] = 0.0 if speed is None else speed
+        first = [batch.bind(name).copy()[:, None] for name in ("qpos", "qvel")]
+        record = ("qpos", "qvel") if torque else ("qpos",)
+        course = batch.rollout(control.shape[1], control, record=record)
+        last = slice(self.substeps - 1, None, self.substeps)
+        q = np.concatenate((first[0], course["qpos"][:, last]), 1)[..., self._q]
+        if not torque:
+            return Motion(q, None)
+        qd = np.concatenate((first[1], course["qvel"][:, last]), 1)[..., self._v]
+        told = np.concatenate((control[:, :1], control[:, last]), 1)[..., self._u]
+        kp, kd = (values[:, None, :, KINDS.index(name)] for name in ("kp", "kd"))
+        return Motion(q, np.clip(kp * (told - q) - kd * qd, -self.torque_limit, self.torque_limit))
+
+    def _batch(self, values: Floats) -> mujoco.batch.Batch:
+        """Simulations of these parameters (m, n, 7), in the model's default state."""
+        batch = self._batches.get(len(values))
+        if batch is None:
+            batch = self._batches[len(values)] = mujoco.batch.Batch(self.model, len(values), self._threads)
+        batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        armature, damping, friction, _, _, kp, kd = np.moveaxis(values, -1, 0)
+        for name, given in (("dof_armature", armature), ("dof_damping", damping), ("dof_frictionloss", friction)):
+            batch.expand(name)[:, self._v] = given
+        batch.expand("actuator_gainprm")[:, self._u, 0] = kp
+        batch.expand("actuator_biasprm")[:, self._u, 1] = -kp
+        batch.expand("actuator_biasprm")[:, self._u, 2] = -kd
+        batch.set_const()
+        return batch
+
+    def _controls(self, values: Floats, command: Floats) -> Floats:
+        """True joint targets at every physics step, (m, (T - 1) substeps, nu).
+
+        Each is the mean of the late command over the step, which is smooth in the delay.
+        """
+        moments, number = command.shape
+        steps = (moments - 1) * self.substeps
+        h = self.model.opt.timestep
+        edges = h * np.arange(steps + 1)
+        knots = np.concatenate(([-_BEFORE_S], np.arange(moments) / self.rate_hz))
+        whole = np.zeros((len(knots), number))  # the integral of what is commanded
+        whole[1] = _BEFORE_S * command[0]
+        whole[2:] = whole[1] + np.cumsum(command[:-1], 0) / self.rate_hz
+        control = np.zeros((len(values), steps, self.model.nu))
+        delay, bias = values[..., KINDS.index("delay_s")], values[..., KINDS.index("bias")]
+        for j in range(number):
+            late, same = np.unique(delay[:, j], return_inverse=True)
+            means = np.stack([np.diff(np.interp(edges - d, knots, whole[:, j])) / h for d in late])
+            control[:, :, self._u[j]] = means[same] - bias[:, j : j + 1]
+        return control
+
+
+def stand_of(robot: Robot, rate_hz: float, *, up: Sequence[float] = (0.0, 0.0, 1.0), threads: int = 1) -> Stand:
+    """The robot with its trunk held, sampled at a rate. up: the world's vertical in the trunk's frame.
+
+    Raises:
+      InputError: for a vertical that is none.
+    """
+    vertical = np.asarray(up, dtype=np.float64)
+    if vertical.shape != (3,) or not np.isfinite(vertical).all() or not np.linalg.norm(vertical) > 0.0:
+        raise InputError(f"up={list(up)}: the vertical in the trunk's frame is expected, e.g. [0,0,1]")
+    spec = robot.spec(visuals=False)
+    spec.delete(spec.joints[0])
+    substeps = max(1, round(robot.physics_rate_hz / rate_hz))
+    spec.option.timestep = 1.0 / (rate_hz * substeps)
+    spec.option.gravity = -GRAVITY * vertical / np.linalg.norm(vertical)
+    spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    for key in list(spec.keys):
+        spec.delete(key)
+    return Stand(spec.compile(), robot.joint_names, substeps, threads)

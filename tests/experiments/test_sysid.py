@@ -1,0 +1,92 @@
+"""`npmp sysid`: commands for a stand, a log identified, and its preset used."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from experiments.backend import robots_config_of
+from experiments.common import compose, hydra_arguments
+from mocap_data.errors import InputError
+from npmp.envs import RobotBatchConfig
+from npmp.identification import read_stand_log
+
+
+@pytest.fixture(scope="module")
+def excited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sysid") / "excite"
+    assert cli.main(["sysid", "excite", "debug=tiny", "robot=anymal_b", "threads=1", f"out={out}"]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def fitted(excited: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sysid") / "fit"
+    given = ["sysid", "debug=tiny", "robot=anymal_b", "threads=1", f"data={excited / 'log.npz'}", f"out={out}"]
+    assert cli.main([*given, f"truth={excited / 'truth.json'}"]) == 0
+    return out
+
+
+def test_the_commands_are_the_log_s(excited: Path) -> None:
+    rows = list(csv.reader((excited / "commands.csv").open()))
+    log, truth = read_stand_log(excited / "log.npz"), json.loads((excited / "truth.json").read_text())
+    assert rows[0] == ["time_s", *log.joints] and list(truth["joints"]) == list(log.joints)
+    table = np.array(rows[1:], dtype=float)
+    assert table[:, 0] == pytest.approx(np.arange(350) / 50.0)
+    assert table[:, 1:] == pytest.approx(log.recordings[0].command, abs=1e-6)
+
+
+def test_what_is_written(fitted: Path) -> None:
+    """Seven seconds and few iterations do not find everything, but most of what the encoders read."""
+    found = json.loads((fitted / "sysid.json").read_text())
+    joint = found["joints"]["LF_HAA"]
+    assert joint["residual_rms_after_rad"] < 0.2 * joint["residual_rms_before_rad"]
+    assert set(joint["estimate"]) == set(found["units"]) and joint["standard_error"]["kd"] is None
+    assert found["coverage"]["parameters"] == 72 and joint["condition_number"] > 1.0
+    assert any("their sum only" in sentence for sentence in found["not_told_apart"])
+    page = (fitted / "report.html").read_text()
+    assert "</html>" in page and "RH_KFE" in page and "condition number" in page
+
+
+def test_the_preset_is_a_randomization(fitted: Path) -> None:
+    file = fitted / "preset.yaml"
+    found = json.loads((fitted / "sysid.json").read_text())["joints"]["LF_HAA"]["estimate"]
+    arguments = [a for a in hydra_arguments([f"randomization={file}", "data=x"]) if not a.startswith("hydra")]
+    config = compose("imitate", arguments)
+    assert config.randomization.name == "anymal_b_identified"
+    robots_config = robots_config_of(config, RobotBatchConfig())
+    assert robots_config.physics.nominal["LF_HAA"].kp == pytest.approx(found["kp"], rel=1e-4)
+    assert robots_config.physics.friction == (0.4, 1.0) and robots_config.pushes.force == 50.0  # of paper
+    assert robots_config.physics.gain.whole == 0.0 and robots_config.physics.gain.each >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sysid"], "needs data="),
+        (["sysid", "fir"], "no action 'fir'"),
+        (["sysid", "excite", "excitation.seconds=3"], "too short"),
+        (["sysid", "excite", "up=[0,0]"], "vertical"),
+        (["sysid", "excite", "rate_hz=0"], "above 0"),
+        (["sysid", "robot=op3", "data=LOG"], "not those of 'op3'"),
+        (["sysid", "data=LOG", "identification.longest_delay_s=2"], "longest_delay_s"),
+        (["sysid", "data=LOG", "truth=LOG"], "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    excited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    given = [argument.replace("LOG", str(excited / "log.npz")) for argument in arguments]
+    assert cli.main([*given, f"out={tmp_path / 'out'}"]) == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_another_file_is_no_randomization(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("physics: {}\nrobot: x\n")
+    with pytest.raises(InputError, match="no randomization; unknown: robot"):
+        hydra_arguments([f"randomization={tmp_path / 'x.yaml'}"])

@@ -1,0 +1,43 @@
+"""An estimate as a randomization preset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npmp.envs import RobotBatchConfig
+from npmp.identification import KINDS, Identified, PresetConfig, preset
+from npmp.settings import from_mapping
+
+
+def found() -> Identified:
+    """Two joints; of the first everything is known to 1 %, of the second nothing of its scale."""
+    estimate = np.array([[0.1, 0.5, 0.2, 0.010, 0.02, 100.0, 2.0], [0.1, 0.5, 0.2, 0.014, -0.01, 100.0, 2.0]])
+    error = np.array([[1e-3, 0.025, 2e-3, 1e-3, 3e-3, 1.0, 0.0], [1e-2, 0.0, 1e-3, 0.0, 4e-3, 12.0, 0.0]])
+    covariance = np.stack([np.diag(row**2) for row in error])
+    one, prior = np.ones(2), np.full((2, len(KINDS)), np.inf)
+    prior[:, KINDS.index("kp")], prior[:, KINDS.index("bias")] = 12.0, 0.03
+    return Identified(("a", "b"), estimate, estimate, covariance, prior, one, one, one, one, 0.0 * one)
+
+
+def test_the_spreads_are_two_standard_errors_within_limits() -> None:
+    made = preset(found(), {"physics": {"friction": [0.4, 1.0]}, "pushes": {"force": 9.0}, "sensors": {}}, "mine")
+    physics = made["physics"]
+    # 2 sqrt(0.001^2 + 0.01^2) / sqrt(0.1^2 + 0.1^2) = 0.1421
+    assert physics["armature"] == {"whole": 0.0, "each": pytest.approx(0.1421, abs=1e-4)}
+    assert physics["gain"]["each"] == pytest.approx(2 * np.hypot(1, 12) / np.hypot(100, 100), rel=1e-4)
+    assert physics["damping"]["each"] == 0.05  # 2 * 0.025 / hypot(2.5, 2.5) = 0.014: the least is taken
+    assert physics["joint_offset"] == pytest.approx(2 * np.sqrt((3e-3**2 + 4e-3**2) / 2), rel=1e-4)
+    assert made["sensors"]["delay_s"] == [pytest.approx(0.008), pytest.approx(0.014)]
+    assert physics["nominal"]["b"] == {
+        "armature": 0.1, "damping": 0.5, "friction_loss": 0.2, "kp": 100.0, "kd": 2.0, "offset": -0.01,
+    }  # fmt: skip
+    assert physics["friction"] == [0.4, 1.0] and made["pushes"] == {"force": 9.0} and made["name"] == "mine"
+    from_mapping(RobotBatchConfig, made, ignore=("name",))
+
+
+def test_widths_are_the_user_s() -> None:
+    wide = preset(found(), {}, "x", PresetConfig(errors=0.0, least=0.2))["physics"]
+    assert wide["gain"]["each"] == wide["armature"]["each"] == 0.2 and wide["joint_offset"] == 0.0
+    with pytest.raises(ValueError, match="must not exceed"):
+        PresetConfig(least=0.6)
