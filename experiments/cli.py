@@ -21,7 +21,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite", "sysid",
+    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite", "sysid", "bundle", "deploy", "compare-logs",
 )  # fmt: skip
 
 
@@ -54,9 +54,9 @@ def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
     if any(argument in ("-h", "--help") for argument in rest):
         print(help_text.of_verb(first))
         return None
-    if importlib.util.find_spec(f"experiments.{first}") is None:
+    if importlib.util.find_spec(help_text.module_of(first)) is None:
         raise InputError(f"the verb {first!r} is not part of this installation")
-    return importlib.import_module(f"experiments.{first}").main, rest
+    return importlib.import_module(help_text.module_of(first)).main, rest
 
 
 def set_environment() -> None:

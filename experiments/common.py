@@ -41,7 +41,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from rich.table import Table
 
 from experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
-from experiments.help import CONF, choices, of_file
+from experiments.help import CONF, choices, module_of, of_file
 from experiments.inferred import inferred
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
@@ -67,6 +67,11 @@ PATH_KEYS = frozenset(
         "task.path",
         "actuator",
         "truth",
+        "bundle",
+        "log",
+        "interface",
+        "first",
+        "second",
     }
 )
 # Keys whose values are free text, quoted as well.
@@ -181,7 +186,7 @@ verb = Main
 
 def main_of(name: str) -> Main:
     """The main of a verb by its name."""
-    module = importlib.import_module(f"experiments.{name}")
+    module = importlib.import_module(module_of(name))
     return next(value for value in vars(module).values() if isinstance(value, Main))
 
 

@@ -1,4 +1,4 @@
-"""`npmp export`: reference motions as mjlab's npz or Unitree's CSV."""
+"""`npmp export`: a policy as a bundle for robots, or reference motions as mjlab's npz or Unitree's CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, above_zero, console, say, table, verb
+from experiments.common import Run, above_zero, at_least, console, say, table, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
@@ -19,10 +19,58 @@ from npmp import robots
 from npmp.robots import Robot
 
 MANIFEST = "export.json"
+RECORDED = 4  # robots of a golden recording, one after another: as many resets at the least
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 
 
 def run(config: DictConfig, run: Run) -> int:
+    """A bundle where a policy is named, else motions."""
+    if config.policy is not None:
+        return export_policy(config, run)
+    if config.data is None:
+        raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
+    return export_motions(config, run)
+
+
+def export_policy(config: DictConfig, run: Run) -> int:
+    """A policy and its module as a bundle, with a recording of the two at the policy's own task."""
+    # torch takes seconds to import, and motions need none
+    from experiments.backend import robots_config_of
+    from npmp import modules, policies, tasks
+    from npmp.artifact import sha256
+    from npmp.deploy.bundle import replay
+    from npmp.deploy.export import export
+    from npmp.devices import seed_everything
+    from npmp.envs import TaskEnv
+    from npmp.reuse import HighLevelPolicy, find_module
+    from npmp.settings import from_mapping
+    from npmp.skill import SkillModule
+
+    at_least(config, steps=1)
+    seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
+    folder, robot = policies.find(str(config.policy)), robots.load(config.robot.name)
+    policy = HighLevelPolicy.load(folder)
+    named = config.module is not None
+    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
+    policy.check_module(module)
+    skill = SkillModule.load(module)
+    kind: Any = tasks.find(policy.contract.task)
+    settings = from_mapping(kind.config_type, policy.contract.training.get("settings", {}), at="the policy's settings")
+    task = kind(robot, kind.settle(settings, None, {"command_range": policy.contract.command_range}))
+    env = TaskEnv(
+        task, RECORDED, robots=robots_config_of(config.randomization, skill), seed=run.seed, num_threads=run.threads
+    )
+    run.begin()
+    about = {"randomization": str(config.randomization.name), "seed": run.seed}
+    bundle = export(
+        run.folder, policy, skill, env, sha256=sha256(folder / "policy.safetensors"), steps=config.steps, about=about
+    )
+    off = replay(bundle.policy(), bundle.golden()).difference
+    say(f"{folder.name} through {module.name}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
+    return 0
+
+
+def export_motions(config: DictConfig, run: Run) -> int:
     """Write a file per clip and export.json. Nothing is written unless the dataset and the names are sound."""
     data, kind = Path(str(config.data)), str(config.format)
     if kind not in FORMATS:

@@ -20,9 +20,10 @@ OVERVIEW = Path(__file__).with_name("overview.txt")
 # What may stand without its key, as the usage line of a verb shows it.
 POSITIONAL = {
     "inspect": " FILE", "bench": " NAME", "retarget": " [FILE]", "robots": " [ACTION [TARGET]]",
-    "data": " [ACTION [TARGET]]", "export": " [FILE]", "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
+    "data": " [ACTION [TARGET]]", "export": " [FILE]", "bundle": " check FOLDER",
+    "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
     "policies": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
-    "sweeps": " ACTION [SWEEP]",
+    "sweeps": " ACTION [SWEEP]", "deploy": " BUNDLE", "compare-logs": " FIRST SECOND",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")
@@ -86,6 +87,11 @@ def parse(text: str) -> ConfigText:
             last = keys[-1]
             keys[-1] = Key(last.name, last.value, f"{last.comment} {more[1]}".strip())
     return ConfigText(" ".join(description), tuple(examples), defaults, tuple(keys), verbs)
+
+
+def module_of(verb: str) -> str:
+    """The module of a verb: that of compare-logs is experiments.compare_logs."""
+    return f"experiments.{verb.replace('-', '_')}"
 
 
 def of_file(path: Path) -> ConfigText:

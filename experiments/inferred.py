@@ -34,7 +34,9 @@ def inferred(verb_name: str, arguments: Sequence[str]) -> list[str]:
     Raises: InputError as `robot_override`.
     """
     robot = robot_override(verb_name, arguments)
-    judges = verb_name == "evaluate" and any(a.startswith("policy=") and a != "policy=null" for a in arguments)
+    judges = verb_name in ("evaluate", "export") and any(
+        a.startswith("policy=") and a != "policy=null" for a in arguments
+    )
     return [*([robot] if robot is not None else []), *(IN_REUSE if judges else ())]
 
 
@@ -59,7 +61,7 @@ def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
     if any(key in given for key in SAID):
         return None
     for key, reader in (("module", robot_of_module), ("policy", robot_of_policy), ("data", robot_of_data)):
-        if key not in given:
+        if key not in given or (verb_name, key) == ("export", "data"):  # motions of any robot can be written
             continue
         try:
             values = (

@@ -27,7 +27,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.cluster",
         "npmp.parallel",
     ),
-    ("npmp.artifact",),
+    ("npmp.artifact", "npmp.deploy"),
     ("npmp.checkpoint",),
     (
         "npmp.robots",
@@ -39,13 +39,13 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.training.signals",
     ),
     ("npmp.actuators",),
-    ("npmp.sim", "npmp.rl", "npmp.identification", "retarget"),
+    ("npmp.sim", "npmp.rl", "npmp.identification", "npmp.deploy.simulated", "retarget"),
     ("npmp.envs",),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),
     ("npmp.tracking", "npmp.world_model", "npmp.imitation"),
     ("npmp.reuse",),
-    ("npmp.analysis", "npmp.training"),
+    ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
     ("npmp",),
     ("experiments",),
 )
@@ -57,6 +57,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "npmp.identification": ("torch", "hydra", "omegaconf"),
     "retarget": ("torch", "hydra", "omegaconf"),
     "npmp": ("hydra", "omegaconf", "rich"),
+    "npmp.deploy": ("torch", "mujoco"),
 }
 
 
@@ -115,7 +116,7 @@ def test_no_layer_imports_what_it_must_not() -> None:
     for name, tree in modules():
         is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
         for layer, forbidden in FORBIDDEN.items():
-            if within(name, layer):
+            if within(name, layer) and (layer != "npmp.deploy" or layer_of(name) == layer):
                 wrong += [
                     f"{name} imports {target}"
                     for target in imported(name, tree, is_package=is_package)

@@ -11,6 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
+from npmp.deploy.controller import ControllerConfig
+from npmp.deploy.guard import GuardConfig
+from npmp.deploy.simulated import SimulatedConfig
 from npmp.envs import RobotBatchConfig
 from npmp.imitation import MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
@@ -137,6 +140,13 @@ def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> 
         for name, number in numbers.items():
             place = f"algo/in_{verb}/{name}" if (CONF / f"algo/in_{verb}/{name}.yaml").exists() else f"algo/{name}"
             assert yaml_of(place)["num_envs"] == number
+
+
+@pytest.mark.parametrize(
+    ("section", "cls"), [("controller", ControllerConfig), ("guard", GuardConfig), ("sim", SimulatedConfig)]
+)
+def test_what_a_robot_is_held_to_is_the_command_s(section: str, cls: type) -> None:
+    assert yaml_of("deploy")[section] == dataclasses.asdict(cls())
 
 
 # Of each training settings' field of another name its key in the verb's YAML.

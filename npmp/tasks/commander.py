@@ -1,8 +1,7 @@
 """A scripted dribbler: velocity commands to a walking policy, made of where ball and target are.
 
 It goes around the ball to a place behind it, seen from the target, in which a fore foot stands behind the ball; and on
-through the ball. Every command follows from what the robot sees now; nothing is remembered. Points of the plane are
-complex numbers here, x + iy: a turn by an angle is a product.
+through the ball. Every command follows from what the robot sees now; nothing is remembered.
 """
 
 from __future__ import annotations
@@ -54,60 +53,65 @@ class CommanderConfig:
 def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Tensor:
     """The command (n, 3), forward, lateral [m/s] and yaw rate [rad/s], for ball and target (n, 2) in the heading frame
     [m]."""
-    c, at = config, _complex(ball)
-    way = _complex(target) - at
-    to_go = way.abs()
+    c, way = config, target - ball
+    to_go = _length(way)
     along = way / to_go.clamp(min=1e-6)  # the direction in which the ball is pushed
-    ahead, distance = _to_place(-at * along.conj(), c)
-    course = ahead * along
-    share = torch.exp(-distance / c.facing)
-    heading = (share * along + (1.0 - share) * course).angle()
-    close = (1.0 - at.abs() / c.near_m).clamp(0.0, 1.0).sqrt()
-    speed = close * (c.near + c.near_rise * to_go) + (1.0 - close) * c.far
-    velocity = speed * course
+    ahead, distance = _to_place(_turned(ball, along * along.new_tensor((-1.0, 1.0))), c)
+    course = _turned(ahead, along)
+    heading = course + torch.exp(distance * (-1.0 / c.facing)) * (along - course)
+    forward, left = heading.split(1, -1)
+    close = (1.0 - _length(ball) / c.near_m).clamp(0.0, 1.0).sqrt()
+    velocity = (c.far + close * (c.near - c.far + c.near_rise * to_go)) * course
     # slower rather than in another direction
-    parts = zip((velocity.real, velocity.imag), c.lowest[:2], c.highest[:2], strict=True)
-    share = torch.stack([_allowed(part, low, high) for part, low, high in parts]).amin(0).clamp(max=1.0)
-    yaw_rate = (c.turn * heading).clamp(c.lowest[2], c.highest[2])
-    command = torch.stack((share * velocity.real, share * velocity.imag, yaw_rate), -1)
-    return torch.where((to_go < c.done).unsqueeze(-1), 0.0, command)
+    lowest, highest = ball.new_tensor(c.lowest[:2]), ball.new_tensor(c.highest[:2])
+    allowed = torch.where(velocity > 0.0, highest, -lowest) / velocity.abs().clamp(min=1e-9)
+    velocity = allowed.amin(-1, keepdim=True).clamp(max=1.0) * velocity
+    yaw_rate = (c.turn * torch.atan2(left, forward)).clamp(c.lowest[2], c.highest[2])
+    return torch.where(to_go < c.done, 0.0, torch.cat((velocity, yaw_rate), -1))
 
 
 def _to_place(root: Tensor, c: CommanderConfig) -> tuple[Tensor, Tensor]:
-    """The course, a unit number, and the distance [m] to the nearer of the two places.
+    """The course (n, 2), of length 1, and the distance (n, 1) [m] to the nearer of the two places.
 
-    root: (n,) complex, the robot relative to the ball, the target in the direction of 1.
+    root: (n, 2), the robot relative to the ball, the target in the direction of (1, 0).
     """
-    places = []
-    for side in (c.side, -c.side):  # a left fore foot stands behind the ball where the root is to its right
-        place = torch.complex(root.real + c.reach, root.imag + side)
-        behind = (root.real < -c.behind) & (place.imag.abs() < c.corridor)
-        places.append(torch.complex(torch.where(behind, place.real.clamp(max=-c.look), place.real), place.imag))
-    left, right = places
-    place = torch.where(left.abs() <= right.abs(), left, right)
-    return _field(place, c.circle), place.abs()
+    x, y = root.split(1, -1)
+    # a left fore foot stands behind the ball where the root is to its right; both places as columns
+    ahead, left = x + c.reach, y + y.new_tensor((c.side, -c.side))
+    behind = (x < -c.behind) & (left.abs() < c.corridor)
+    ahead = torch.where(behind, ahead.clamp(max=-c.look), ahead)
+    first, second = torch.sqrt(ahead * ahead + left * left).split(1, -1)
+    nearer = first <= second
+    x, y = (torch.where(nearer, part[..., :1], part[..., 1:]) for part in (ahead, left))
+    return _field(x, y, c.circle), torch.minimum(first, second)
 
 
-def _field(place: Tensor, circle: float) -> Tensor:
-    """A course from anywhere (n,) to zero, to arrive in the direction of 1: the univector field of Kim et al. 2004.
+def _field(x: Tensor, y: Tensor, circle: float) -> Tensor:
+    """A course (n, 2) from anywhere, (n, 1) twice, to zero, to arrive in the direction of (1, 0): the univector field
+    of Kim et al. 2004.
 
-    On the left of the goal it turns around a circle on its left, on the right around one on its right.
+    On the left of the goal it turns around a circle on its left, on the right around one on its right: two columns.
     """
-    ways = []
-    for side in (1.0, -1.0):
-        offset = torch.complex(place.real, place.imag - side * circle)
-        distance = offset.abs().clamp(min=1e-6)
-        bend = torch.where(distance > circle, 2.0 - circle / distance, (distance / circle).sqrt())
-        ways.append(torch.polar(torch.ones_like(distance), offset.angle() + side * 0.5 * math.pi * bend))
-    share = ((place.imag + circle) / (2.0 * circle)).clamp(0.0, 1.0)
-    mean = share * ways[0] + (1.0 - share) * ways[1]
-    return mean / mean.abs().clamp(min=1e-6)
+    sides = y.new_tensor((1.0, -1.0))
+    off = y - circle * sides
+    distance = torch.sqrt(x * x + off * off).clamp(min=1e-6)
+    radii = distance / circle
+    bend = torch.where(radii > 1.0, 2.0 - 1.0 / radii, radii.sqrt())
+    cos, sin = torch.cos(0.5 * math.pi * bend), sides * torch.sin(0.5 * math.pi * bend)
+    share = ((y + circle) / (2.0 * circle)).clamp(0.0, 1.0)
+    share = torch.cat((share, 1.0 - share), -1) / distance
+    ways = share * (x * cos - off * sin), share * (x * sin + off * cos)
+    mean = torch.cat([way.sum(-1, keepdim=True) for way in ways], -1)
+    return mean / _length(mean).clamp(min=1e-6)
 
 
-def _allowed(value: Tensor, low: float, high: float) -> Tensor:
-    """What share of a velocity stays within its limits, above 1 where all of it does."""
-    return torch.where(value > 0.0, high / value.clamp(min=1e-9), low / value.clamp(max=-1e-9))
+def _length(vector: Tensor) -> Tensor:
+    """(n, 2) -> (n, 1)."""
+    return torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
 
 
-def _complex(points: Tensor) -> Tensor:
-    return torch.complex(points[..., 0], points[..., 1])
+def _turned(vector: Tensor, by: Tensor) -> Tensor:
+    """Vectors (n, 2) turned by the angles of unit vectors (n, 2): the product of complex numbers, which ONNX has none
+    of."""
+    x, y = vector.split(1, -1)
+    return x * by + y * by.flip(-1) * by.new_tensor((-1.0, 1.0))

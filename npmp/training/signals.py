@@ -19,8 +19,11 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def signals_noted() -> Iterator[list[signal.Signals]]:
-    """Inside, SIGINT and SIGTERM do not interrupt but are noted in the list; a second one raises Stopped at once."""
+def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
+    """Inside, SIGINT and SIGTERM do not interrupt but are noted in the list; a second one raises Stopped at once.
+
+    doing: what the first one is told to be followed by.
+    """
     noted: list[signal.Signals] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -31,7 +34,7 @@ def signals_noted() -> Iterator[list[signal.Signals]]:
         noted.append(name)
         # unbuffered and reentrant: a signal may come while something else prints
         with suppress(OSError):
-            os.write(2, f"\nnpmp: {name.name}: stopping at a checkpoint, soon; once more to stop at once\n".encode())
+            os.write(2, f"\nnpmp: {name.name}: {doing}; once more to stop at once\n".encode())
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield noted

@@ -1,0 +1,241 @@
+"""`npmp deploy BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy` around a bundle."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from experiments.common import Run, above_zero, plain, say, verb
+from experiments.failures import OK, USER_ERROR
+from mocap_data.errors import InputError
+from mocap_data.files import write_json
+from npmp import robots
+from npmp.deploy.bundle import Bundle, BundleContract
+from npmp.deploy.controller import Clock, Controller, ControllerConfig, Mode, SystemClock, drive
+from npmp.deploy.guard import GuardConfig
+from npmp.deploy.playback import Playback
+from npmp.deploy.realtime import prioritized
+from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
+from npmp.deploy.robot import FloatArray, RobotInterface
+from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
+from npmp.deploy.wire import RemoteRobot, UdpLine, identity
+from npmp.settings import from_mapping
+from npmp.training.signals import signals_noted
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A robot as a run of the controller needs it."""
+
+    robot: RobotInterface
+    clock: Clock
+    asked: Callable[[float], FloatArray]
+    seconds: float
+    writes: int | None = None  # per control step; None: as configured
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Drive the robot; 2 where a watchdog ended it."""
+    above_zero(config, "seconds")
+    bundle = Bundle.read(str(config.bundle))
+    contract, policy = bundle.contract, bundle.policy()
+    guard = from_mapping(GuardConfig, plain(config.guard), at="guard")
+    settings = from_mapping(ControllerConfig, plain(config.controller), at="controller")
+    kind = "log" if config.log is not None else str(config.interface)
+    told: dict[str, Any] = {}
+    with _driven(kind, config, contract, run.seed, told) as driven:
+        if driven.writes is not None:
+            settings = replace(settings, writes=driven.writes)
+        controller = Controller(contract, policy, settings, guard)
+        run.begin()
+        recorder = Recorder(contract, kind)
+        try:
+            _drive(driven, controller, recorder, int(config.priority))
+        finally:  # what led to a failure is what one wants to look at
+            recording = recorder.recording({"task": contract.task, "policy_sha256": contract.policy_sha256})
+            write_recording(run.folder / "recording.h5", recording)
+    found = {**summary(recording, controller), **told}
+    write_json(run.folder / "deploy.json", found)
+    report(found, run.folder)
+    return USER_ERROR if found["tripped"] else OK
+
+
+def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority: int) -> None:
+    """`drive` in time, ended by signals."""
+    real = isinstance(driven.clock, SystemClock)
+    with prioritized(priority if real else 0) as granted, signals_noted("damping the robot") as signals:
+        if not granted:
+            say(f"priority={priority} is not granted by this system; deadlines may be missed when it is busy")
+        drive(
+            driven.robot, controller, seconds=driven.seconds, clock=driven.clock, asked=driven.asked,
+            note=recorder.note, stop=lambda: bool(signals),
+        )  # fmt: skip
+
+
+@contextmanager
+def _driven(
+    kind: str, config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
+) -> Iterator[Driven]:
+    """The robot that robot= names; told: filled with what it says afterwards. Raises InputError for none."""
+    command = _command(config, contract)
+    if kind == "log":
+        if config.log is None:
+            raise InputError("robot=log needs log=, a recording of npmp deploy")
+        recording = read_recording(str(config.log))
+        refuse_other_robot(contract, recording.robot, recording.joint_names)
+        again = Playback(recording)
+        asked = again.command if command is None else lambda _: command
+        yield Driven(again, again, asked, float("inf"), writes=1)
+        told["playback"] = same_targets(recording, again.written)
+        return
+    asked_for = np.zeros(len(contract.command)) if command is None else command
+    timed = (SystemClock(), lambda _: asked_for, float(config.seconds))
+    if kind == "sim":
+        with _simulated(config, contract, seed, told) as (remote, clock):
+            yield Driven(remote, clock, *timed[1:])
+    else:
+        yield Driven(own_interface(kind)(contract), *timed)
+
+
+def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
+    """What command= says, None where it says nothing. Raises InputError for what the bundle does not take."""
+    if config.command is None:
+        return None
+    given = plain(config)["command"]
+    names = ", ".join(contract.command)
+    try:
+        wanted = np.asarray(given if isinstance(given, list) else [given], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"command={given}: numbers are expected: {names}") from error
+    if wanted.shape != (len(contract.command),) or not np.isfinite(wanted).all():
+        raise InputError(f"command={given}: {len(contract.command)} finite numbers are expected: {names}")
+    return wanted
+
+
+def refuse_other_robot(contract: BundleContract, robot: str, joint_names: Sequence[str]) -> None:
+    """Raises InputError where a bundle is not for a robot with these joints."""
+    if tuple(joint_names) != tuple(contract.joint_names):
+        raise InputError(f"the bundle is for '{contract.robot}' with {len(contract.joint_names)} joints, not '{robot}'")
+
+
+@contextmanager
+def _simulated(
+    config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
+) -> Iterator[tuple[RemoteRobot, Clock]]:
+    """The simulated robot, in a process of its own or in simulated time; told["robot"]: what it says when it ends."""
+    robot = robots.load(contract.robot)
+    if robot.model_sha256 != contract.model_sha256:
+        raise InputError(f"the bundle is for another '{contract.robot}': its model's checksum differs")
+    refuse_other_robot(contract, robot.name, robot.joint_names)
+    settings = from_mapping(SimulatedConfig, plain(config.sim), at="sim")
+    name, joints = identity(robot.name, robot.model_sha256), len(robot.joint_names)
+    if not settings.realtime:
+        line = Stepped(make_station(robot, contract.accelerometer, settings, seed))
+        remote = RemoteRobot(name, joints, line, line.now)
+        yield remote, line
+        told["robot"], told["refused"] = line.station.summary(), dict(remote.inbox.refused)
+        return
+    udp = UdpLine()
+    remote = RemoteRobot(name, joints, udp)
+    process = spawn(robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority))
+    try:
+        yield remote, SystemClock()
+        said, _ = process.communicate(timeout=30 * settings.silence_s)
+        told["robot"] = json.loads(said) if said else {"ended": process.returncode}
+        told["refused"] = dict(remote.inbox.refused)
+    except subprocess.TimeoutExpired:
+        told["robot"] = {"ended": "not within its time"}
+    finally:
+        process.kill()
+        udp.close()
+
+
+def own_interface(place: str) -> Callable[[BundleContract], RobotInterface]:
+    """The class that FILE.py:CLASS or package.module:CLASS names. Raises InputError for none."""
+    where, _, name = place.rpartition(":")
+    if not where or not name.isidentifier():
+        raise InputError(f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected")
+    try:
+        if where.endswith(".py"):
+            if not Path(where).is_file():
+                raise InputError(f"robot={place}: no file {where}")
+            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            assert spec is not None and spec.loader is not None  # of a file that ends in .py
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+        return getattr(module, name)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"robot={place}: {error}") from error
+
+
+def same_targets(recording: Recording, written: Sequence[FloatArray]) -> dict[str, float]:
+    """How far targets are from the recorded ones, where both were written [rad]."""
+    modes = recording.columns["mode"][:, 0]
+    sent = recording.columns["target"][(modes == Mode.STAND) | (modes == Mode.POLICY)]
+    steps = min(len(sent), len(written))
+    apart = np.abs(sent[:steps] - np.array(written[:steps])) if steps else np.zeros((1, 1))
+    return {"steps": steps, "target_difference_rad": float(apart.max())}
+
+
+def summary(recording: Recording, controller: Controller) -> dict[str, Any]:
+    """The figures of a run."""
+    columns, acting = recording.columns, recording.acting
+    late, work = columns["late_s"][:, 0], columns["work_s"][:, 0]
+    moved = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
+    reason = controller.reason
+    return {
+        "robot_name": recording.robot, "source": recording.source, "ended": reason,
+        "tripped": reason not in ("the time is over", "the recording has ended"),
+        "modes": [[when - controller.history[0][0], mode.name.lower(), why] for when, mode, why in controller.history],
+        "policy_s": float(acting.sum() / recording.rate_hz), "steps": len(late),
+        "deadlines": {"missed": int((late > 0.5 / recording.rate_hz).sum()), "late_ms": spread(1e3 * late)},
+        "work_us": spread(1e6 * work), "state_age_ms": spread(1e3 * columns["state_age_s"][acting]),
+        "limited_share": float(moved.mean()) if acting.any() else 0.0,
+    }  # fmt: skip
+
+
+def spread(values: Any) -> dict[str, float]:
+    """Median, 99th percentile and maximum; nothing of nothing."""
+    kept = np.asarray(values)[np.isfinite(values)]
+    return {} if not kept.size else {"p50": float(np.median(kept)), "p99": float(np.quantile(kept, 0.99)),
+                                     "max": float(kept.max())}  # fmt: skip
+
+
+def report(found: dict[str, Any], folder: Path) -> None:
+    """A few lines on the terminal."""
+    late, work = found["deadlines"]["late_ms"], found["work_us"]
+    say(
+        f"{found['policy_s']:.1f} s of policy; ended in damping: {found['ended']}",
+        f"{found['deadlines']['missed']} of {found['steps']} deadlines missed; a step begins {late['p50']:.2f} ms late "
+        f"(99 %: {late['p99']:.2f}) and takes {work['p50']:.0f} us (99 %: {work['p99']:.0f})",
+    )
+    if "playback" in found:
+        say(f"targets differ from the recorded ones by at most {found['playback']['target_difference_rad']:.2g} rad")
+    say(f"recording and figures: {folder}")
+
+
+_main = verb("deploy", run, torch=False, positional="bundle")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`npmp deploy`. robot=sim is interface=sim (robot= chooses a model elsewhere), robot=log=FILE is log=FILE."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [a.removeprefix("robot=") if a.startswith("robot=log=") else a for a in given]
+    return _main([f"interface={a.removeprefix('robot=')}" if a.startswith("robot=") else a for a in given])
+
+
+if __name__ == "__main__":
+    sys.exit(main(None))

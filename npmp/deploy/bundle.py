@@ -1,0 +1,370 @@
+"""A policy and its skill module as a folder that a robot can run: `bundle.json` (what it is), `policy.onnx` (one graph
+of both levels with its memory as inputs and outputs) and `golden.npz` (what it must answer).
+
+Nothing here needs torch or MuJoCo, and nothing in a bundle can run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from mocap_data.outside import parse_json, reading, regular_file
+from npmp.settings import from_mapping
+
+SCHEMA = "npmp.bundle"
+VERSION = 1
+CONTRACT, GRAPH, GOLDEN = "bundle.json", "policy.onnx", "golden.npz"
+MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
+GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
+MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")  # inputs of the graph that it gives back as NAME_next
+DIGEST = 64  # characters
+CAST: Any = {"casting": "same_kind"}  # double precision into the graph's single precision
+PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
+TOLERANCE = 1e-5  # [rad] of what a graph may answer otherwise than its golden recording, shown the same
+
+FloatArray = NDArray[np.float64]
+
+
+def observation_layout(joints: int) -> list[tuple[str, int, str, str]]:
+    """Name, width, unit and frame of what the graph is shown, in order (`npmp.envs.features.proprioception`)."""
+    return [
+        ("joint_pos_minus_home", joints, "rad", "joint"),
+        ("setpoint_minus_home", joints, "rad", "joint"),
+        ("gyro", 3, "rad/s", "root"),
+        ("accelerometer_g", 3, "g", "root"),
+        ("up", 3, "1", "root"),
+    ]
+
+
+class Readings(NamedTuple):
+    """What the robot senses at a control step: gyro and accelerometer as means over the step before, the rest now."""
+
+    joint_pos: ArrayLike  # (nu,) [rad]
+    gyro: ArrayLike  # (3,) angular velocity in the root frame [rad/s]
+    accelerometer: ArrayLike  # (3,) specific force in the root frame [m/s2]: +9.81 along z at rest and upright
+    up: ArrayLike  # (3,) the world's vertical in the root frame
+
+
+@dataclass(frozen=True)
+class BundleContract:
+    """What a robot must know to run a policy; all of bundle.json but its schema, version and own checksum.
+
+    Lists per joint are in the order of `joint_names`. Raises: ValueError for lists that do not fit each other.
+    """
+
+    robot: str
+    model_sha256: str
+    joint_names: list[str]
+    home_pose: list[float]  # [rad]; target = home_pose + action
+    kp: list[float]  # of the drives, as trained [Nm/rad]
+    kd: list[float]  # [Nm s/rad]
+    torque_limit: list[float]  # [Nm]
+    joint_range: list[list[float]]  # [low, high] [rad]
+    velocity_limit: list[float]  # [rad/s]
+    control_rate_hz: float
+    physics_rate_hz: float
+    hold: str  # of targets between control steps: "zero_order", or "first_order": linear from the last to the new one
+    accelerometer: str  # "imu": the mean over the last control step at the IMU; "root": of the root's origin
+    imu_position: list[float]  # (3,) in the root frame [m]
+    observation: list[tuple[str, int, str, str]]  # [name, width, unit, frame] in order
+    command: list[str]
+    command_unit: list[str]
+    command_range: list[list[float]]  # [low, high] of each, as trained
+    memory: dict[str, int]  # widths of what goes from step to step, zero at first
+    task: str
+    module_sha256: str
+    policy_sha256: str
+    licence: list[str]  # of the recordings that the module was trained on
+    data: str  # which these are
+    opset: int
+    golden: dict[str, Any]  # how golden.npz was recorded
+    versions: dict[str, str]
+    files: dict[str, str] = field(default_factory=dict)  # sha256 of those beside bundle.json
+
+    def __post_init__(self) -> None:
+        joints, commands = len(self.joint_names), len(self.command)
+        lengths = dict.fromkeys(PER_JOINT, joints) | {"command_unit": commands, "command_range": commands}
+        wrong = [name for name, length in lengths.items() if len(getattr(self, name)) != length]
+        if not joints or wrong:
+            raise ValueError(f"it has {joints} joints and {commands} commands, and other lengths of {', '.join(wrong)}")
+        for name in ("joint_range", "command_range"):
+            if not all(len(pair) == 2 and pair[0] <= pair[1] for pair in getattr(self, name)):
+                raise ValueError(f"{name} needs pairs [low, high]")
+        if self.hold not in ("zero_order", "first_order") or self.accelerometer not in ("imu", "root"):
+            raise ValueError(f"no hold {self.hold!r:.40} or accelerometer {self.accelerometer!r:.40} is known here")
+        if not 0.0 < self.control_rate_hz <= self.physics_rate_hz:
+            raise ValueError("control_rate_hz must be above zero and at most physics_rate_hz")
+        if self.observation != observation_layout(joints) or set(self.memory) != set(MEMORY):
+            raise ValueError("its observation or memory is not what this npmp can give")
+
+    def in_graph(self) -> str:
+        """What the graph says of itself, too: all but the files' checksums, as JSON."""
+        return json.dumps({key: value for key, value in asdict(self).items() if key != "files"})
+
+
+class Bundle:
+    """A bundle that has been read and found whole."""
+
+    def __init__(self, folder: Path, contract: BundleContract, content: Mapping[str, bytes]):
+        """content: of the files beside bundle.json, by their names."""
+        self.folder, self.contract, self._content = folder, contract, content
+
+    @staticmethod
+    def read(folder: str | Path) -> Bundle:
+        """Read a folder and check what is in it. Nothing in it is executed.
+
+        Raises:
+          InputError: for one that is missing, damaged, changed after it was written, or newer than this npmp.
+        """
+        folder = Path(folder)
+        if not (folder / CONTRACT).is_file():
+            raise InputError(f"no bundle in '{folder}': '{CONTRACT}' is missing (npmp export policy=... writes one)")
+        contract = _unsealed(_bytes(folder / CONTRACT), folder / CONTRACT)
+        if set(contract.files) != {GRAPH, GOLDEN}:
+            raise InputError(f"'{folder / CONTRACT}': a bundle has the files {GRAPH} and {GOLDEN}")
+        content = {name: _bytes(folder / name) for name in contract.files}
+        for name, digest in contract.files.items():
+            if hashlib.sha256(content[name]).hexdigest() != digest:
+                raise InputError(f"'{folder / name}' is not the file that was exported: its checksum differs")
+        return Bundle(folder, contract, content)
+
+    @staticmethod
+    def write(folder: str | Path, contract: BundleContract, graph: bytes, golden: Mapping[str, NDArray[Any]]) -> None:
+        """Write a folder, each file whole or not at all. bundle.json comes last: a kill in between leaves files that
+        `read` refuses.
+
+        Raises:
+          OSError: when it cannot be written.
+        """
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **golden)
+        content = {GRAPH: graph, GOLDEN: buffer.getvalue()}
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
+        content[CONTRACT] = _sealed({"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files})
+        for name, data in content.items():
+            with atomic_path(Path(folder) / name) as path:
+                path.write_bytes(data)
+
+    def policy(self) -> Policy:
+        """What acts, with empty memory.
+
+        Raises:
+          InputError: where onnxruntime is absent, or the graph is not what the contract says.
+        """
+        return Policy(self.contract, self._content[GRAPH], name=str(self.folder / GRAPH))
+
+    def golden(self) -> Golden:
+        """What was recorded when it was exported.
+
+        Raises:
+          InputError: for arrays of other names or shapes.
+        """
+        joints, commands, path = len(self.contract.joint_names), len(self.contract.command), self.folder / GOLDEN
+        with reading(path), np.load(io.BytesIO(self._content[GOLDEN]), allow_pickle=False) as file:
+            found = Golden(**{name: file[name] for name in file.files})
+        widths = {"joint_pos": joints, "gyro": 3, "accelerometer": 3, "up": 3, "command": commands, "target": joints}
+        if any(getattr(found, name).shape != (len(found.reset), width) for name, width in widths.items()):
+            raise InputError(f"'{path}' does not fit its {CONTRACT}: arrays of other shapes")
+        return found
+
+
+def _bytes(path: Path) -> bytes:
+    with reading(path):
+        return regular_file(path, at_most=MAX_BYTES).read_bytes()
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    """bundle.json with the SHA-256 of its own bytes in it, computed with zeros in that place."""
+    blank = "0" * DIGEST
+    data = (json.dumps({**content, "sha256": blank}, indent=2) + "\n").encode()
+    return data.replace(blank.encode(), hashlib.sha256(data).hexdigest().encode())
+
+
+def _unsealed(data: bytes, path: Path) -> BundleContract:
+    with reading(path):
+        content = parse_json(data.decode(), str(path))
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError(f"'{path}' does not describe a bundle (schema '{SCHEMA}')")
+    if content.get("version") != VERSION:
+        raise InputError(f"'{path}' has version {content.get('version')!r:.20}; this npmp reads version {VERSION}")
+    digest = str(content.get("sha256"))
+    if hashlib.sha256(data.replace(digest.encode(), b"0" * DIGEST)).hexdigest() != digest:
+        raise InputError(f"'{path}' was changed after it was written: its checksum differs")
+    return from_mapping(BundleContract, content, at=f"'{path}'", ignore=("schema", "version", "sha256"))
+
+
+# --- acting -----------------------------------------------------------------------------------------------------------
+
+
+class Policy:
+    """Both levels by onnxruntime on one thread. One robot's: its memory goes from step to step."""
+
+    def __init__(self, contract: BundleContract, graph: bytes, *, name: str = GRAPH):
+        """graph: the content of policy.onnx. name: what messages call it.
+
+        Raises:
+          InputError: where onnxruntime is absent, or the graph is not what the contract says.
+        """
+        self.contract = contract
+        session = _session(graph, name)
+        joints, widths = len(contract.joint_names), contract.memory
+        observed = sum(width for _, width, _, _ in contract.observation)
+        told = {"obs": observed, "command": len(contract.command)}
+        _check_graph(session, told | widths, {"action": joints, **{f"{k}_next": v for k, v in widths.items()}}, name)
+        if session.get_modelmeta().custom_metadata_map.get("npmp") != contract.in_graph():
+            raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
+        self._home = np.array(contract.home_pose)
+        self._in = np.zeros((1, observed + len(contract.command)), np.float32)
+        self._row = self._in[0]
+        ends = np.cumsum([width for _, width, _, _ in contract.observation])
+        self._joints, self._setpoint, self._gyro, self._accel, self._up, self._command = np.split(self._row, ends)
+        self._action, self._last = np.zeros((1, joints), np.float32), np.zeros(joints, np.float32)
+        # two sets of memory: each run reads one and writes the other, and what failed is not remembered
+        self._memory = [{key: np.zeros((1, width), np.float32) for key, width in widths.items()} for _ in range(2)]
+        self._session, self._turn = session, 0
+        self._bindings = [self._bound(self._memory[i], self._memory[1 - i], observed) for i in range(2)]
+
+    def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any], observed: int) -> Any:
+        binding = self._session.io_binding()
+        inputs = {"obs": self._in[:, :observed], "command": self._in[:, observed:], **before}
+        outputs = {"action": self._action, **{f"{key}_next": array for key, array in after.items()}}
+        for name, array in inputs.items():
+            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        for name, array in outputs.items():
+            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        return binding
+
+    def reset(self) -> None:
+        """An episode begins: memory empty, the last target the home pose."""
+        for memory in self._memory:
+            for array in memory.values():
+                array.fill(0.0)
+        self._last.fill(0.0)
+
+    def act(self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None) -> FloatArray:
+        """One control step.
+
+        Args:
+          command: (c,) in the task's units, within `command_range` as trained; nothing is clipped here.
+          setpoint: (nu,) the target before this one [rad]; None: what this policy answered last, as in training.
+
+        Returns: joint targets (nu,) [rad], home pose plus action, not clipped either.
+
+        Raises:
+          ValueError: for another width, or a value that is not finite; the memory is then that of before.
+        """
+        np.subtract(_vector(readings.joint_pos, self._joints, "joint_pos"), self._home, self._joints, **CAST)
+        if setpoint is None:
+            self._setpoint[:] = self._last
+        else:
+            np.subtract(_vector(setpoint, self._setpoint, "setpoint"), self._home, self._setpoint, **CAST)
+        self._gyro[:] = _vector(readings.gyro, self._gyro, "gyro")
+        np.divide(_vector(readings.accelerometer, self._accel, "accelerometer"), GRAVITY, self._accel, **CAST)
+        self._up[:] = _vector(readings.up, self._up, "up")
+        self._command[:] = _vector(command, self._command, "command")
+        if not math.isfinite(self._row.dot(self._row)):  # one that is not makes the sum of squares so
+            raise ValueError("what the robot senses or is told holds a value that is not finite")
+        self._session.run_with_iobinding(self._bindings[self._turn])
+        action = self._action[0]
+        if not math.isfinite(action.dot(action)):
+            raise ValueError("the policy's answer is not finite")
+        self._last[:] = action
+        self._turn = 1 - self._turn
+        return self._home + action
+
+
+def _vector(values: ArrayLike, place: NDArray[Any], name: str) -> FloatArray:
+    array = np.asarray(values, np.float64)
+    if array.shape != place.shape:  # numpy would spread a single number over all joints
+        raise ValueError(f"{name} must be {len(place)} numbers, got shape {array.shape}")
+    return array
+
+
+def _session(graph: bytes, name: str) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InputError(f"running a bundle needs onnxruntime: pip install 'npmp[deploy]' ({error})") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3  # errors only, and these are raised
+    with reading(name):
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _check_graph(session: Any, inputs: Mapping[str, int], outputs: Mapping[str, int], name: str) -> None:
+    for found, expected in ((session.get_inputs(), inputs), (session.get_outputs(), outputs)):
+        shapes = {entry.name: (entry.type, entry.shape) for entry in found}
+        if shapes != {key: ("tensor(float)", [1, width]) for key, width in expected.items()}:
+            raise InputError(f"'{name}' does not fit its {CONTRACT}: it has {shapes!s:.200}, expected {dict(expected)}")
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+class Golden(NamedTuple):
+    """A robot in simulation under the original policy, T control steps one after another."""
+
+    joint_pos: FloatArray  # (T, nu), as `Readings`
+    gyro: FloatArray  # (T, 3)
+    accelerometer: FloatArray  # (T, 3)
+    up: FloatArray  # (T, 3)
+    command: FloatArray  # (T, c)
+    reset: NDArray[np.bool_]  # (T,) an episode's first step
+    target: FloatArray  # (T, nu) what the policy answered [rad]
+
+
+class Replay(NamedTuple):
+    """What came of a golden recording."""
+
+    difference: float  # the largest from what it must answer, shown the recording's setpoints [rad]
+    on_its_own: float  # the same where it is shown its own, which magnifies rounding [rad]
+    seconds: FloatArray  # (T,) that each step took
+
+
+def replay(policy: Policy, golden: Golden) -> Replay:
+    """Show a policy what was recorded, twice: with the setpoints of the recording, and with its own.
+
+    Its memory is its own both times. Setpoints of its own feed back what rounding makes of an answer while the recorded
+    robot cannot follow: two precisions of torch differ by more than 1e-5 rad then, too.
+
+    Raises:
+      ValueError: as `Policy.act`.
+    """
+    found, seconds = np.empty((2, *golden.target.shape)), np.empty(len(golden.reset))
+    readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
+    for own in (False, True):
+        for t, reset in enumerate(golden.reset):
+            if reset:
+                policy.reset()
+            setpoint = None if own or reset else golden.target[t - 1]
+            begun = time.perf_counter()
+            found[int(own), t] = policy.act(readings[t], golden.command[t], setpoint=setpoint)
+            seconds[t] = time.perf_counter() - begun
+    shown, own_way = np.abs(found - golden.target).max((1, 2))
+    return Replay(float(shown), float(own_way), seconds)
+
+
+def seconds_to_read(num_bytes: int) -> float:
+    """The time that one core takes to read so many bytes once, as the largest of their numbers: the least that any
+    step with so many weights can take."""
+    weights, times = np.ones(num_bytes // 4, np.float32), []
+    for _ in range(200):
+        begun = time.perf_counter()
+        weights.max()
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times))

@@ -1,0 +1,291 @@
+"""The control loop: absolute deadlines around a state machine that knows no clock.
+
+    passive --first state--> stand --stood up--> policy --time is over--> damping
+       \\_______________________\\____________________\\______any trip______/
+
+`next_mode` is the whole table of transitions. `Controller` says what to write in each mode; `drive` calls it in time.
+A damped robot stays damped: a new run is somebody's decision.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from npmp import ranges
+from npmp.deploy.bundle import BundleContract, Readings
+from npmp.deploy.guard import Guard, GuardConfig, checked_command, ramped, safe_target
+from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
+
+
+class Mode(IntEnum):
+    """What the controller does: nothing, stand up, what the policy says, damp."""
+
+    PASSIVE = 0
+    STAND = 1
+    POLICY = 2
+    DAMPING = 3
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """How the robot is brought to its feet and spoken to. Raises ValueError for values out of range."""
+
+    connect_s: float = 20.0  # so long the first state is waited for
+    stand_s: float = 3.0  # from where the joints are to the home pose
+    settle_s: float = 2.0  # so long at most they may take beyond it
+    settle_rad: float = 0.25  # so near to home they must be
+    writes: int = 4  # of a target per control step, so that a lost datagram costs a fraction of it
+    damping_s: float = 0.5  # so long damping is told before the loop ends
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "connect_s", "stand_s", "settle_s", "settle_rad", "damping_s")
+        ranges.at_least_one(self, "writes")
+
+
+class Acting(Protocol):
+    """A `npmp.deploy.bundle.Policy`, or what stands in for one."""
+
+    def reset(self) -> None: ...
+
+    def act(self, readings: Readings, command: FloatArray) -> FloatArray: ...
+
+
+class Order(NamedTuple):
+    """What is to be written now. In passive mode nothing is, in damping `stop`."""
+
+    mode: Mode
+    target: FloatArray  # (nu,) as it is sent
+    proposed: FloatArray  # (nu,) as the policy, or standing up, wanted it
+    command: FloatArray  # (c,) as the policy was told it
+
+
+def next_mode(mode: Mode, *, trip: bool, seen: bool, stood: bool, over: bool) -> Mode:
+    """The mode after `mode`.
+
+    trip: a watchdog spoke. seen: a state has come. stood: the robot is in its home pose. over: the time is.
+    """
+    if trip or over or mode is Mode.DAMPING:
+        return Mode.DAMPING
+    if mode is Mode.PASSIVE and seen:
+        return Mode.STAND
+    if mode is Mode.STAND and stood:
+        return Mode.POLICY
+    return mode
+
+
+class Controller:
+    """The state machine. Time comes as an argument; a control step is one call of `step`."""
+
+    def __init__(self, contract: BundleContract, policy: Acting, config: ControllerConfig, guard: GuardConfig):
+        self.contract, self.policy, self.config = contract, policy, config
+        self.guard = Guard(contract, guard)
+        self.dt = 1.0 / contract.control_rate_hz
+        self.home = np.array(contract.home_pose, dtype=float)
+        self.mode, self.reason = Mode.PASSIVE, ""
+        self.state: State | None = None
+        self.wanted = checked_command(np.zeros(len(contract.command)), self.guard.limits)
+        self.command = self.wanted.copy()
+        self.began = 0.0  # when the mode was entered [s]; set by the first step
+        self.risen_from = self.home  # where the joints were when standing up began
+        self.target = self.home
+        self.history: list[tuple[float, Mode, str]] = []
+
+    def ask(self, command: object) -> None:
+        """What the policy is to be asked for. Raises ValueError for no command, as `checked_command`."""
+        self.wanted = checked_command(command, self.guard.limits)  # type: ignore[arg-type]
+
+    def watch(
+        self,
+        now: float,
+        state: State | None,
+        missed: int,
+        *,
+        stopped: str = "",
+        over: bool = False,
+        begins: bool = True,
+    ) -> Mode:
+        """Take a state (None: nothing new), judge it, and change the mode where it must be.
+
+        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: the time is.
+        begins: a control step does. It damps at any time, and goes on to another mode only there.
+        """
+        if state is not None:
+            self.state = state
+        if not self.history:
+            self._enter(Mode.PASSIVE, now)
+        waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped
+        if waiting:
+            trip = f"no state within {self.config.connect_s:g} s" if now - self.began > self.config.connect_s else ""
+        else:
+            trip = stopped or self.guard.trip(now, self.state, missed) or self._too_long(now)
+        self.move_on(now, trip, over, begins)
+        return self.mode
+
+    def move_on(self, now: float, trip: str, over: bool = False, begins: bool = True) -> None:
+        """Go to the next mode; trip: why to damp, "" for no reason."""
+        seen = begins and self.state is not None
+        stood = begins and not trip and self._stood(now)  # nobody looks into a state that is refused
+        mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=over)
+        if mode is not self.mode:
+            self._enter(mode, now, trip or ("the time is over" if over else ""))
+
+    def _enter(self, mode: Mode, now: float, reason: str = "") -> None:
+        self.mode, self.reason, self.began = mode, reason, now
+        self.history.append((now, mode, reason))
+        if mode is Mode.STAND and self.state is not None:
+            self.risen_from = self.state.joint_pos.copy()
+        if mode is Mode.POLICY:
+            self.policy.reset()
+            self.command = checked_command(np.zeros(len(self.command)), self.guard.limits)
+
+    def _stood(self, now: float) -> bool:
+        if self.mode is not Mode.STAND or self.state is None or now - self.began < self.config.stand_s:
+            return False
+        return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
+
+    def _too_long(self, now: float) -> str:
+        allowed = self.config.stand_s + self.config.settle_s
+        if self.mode is Mode.STAND and now - self.began > allowed and not self._stood(now):
+            return f"not in its home pose after {allowed:g} s"
+        return ""
+
+    def step(self, now: float) -> Order:
+        """What to write in this control step, after `watch`."""
+        if self.mode is Mode.STAND:
+            share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
+            return self._order(self.risen_from + share * (self.home - self.risen_from), now)
+        if self.mode is Mode.POLICY and self.state is not None:
+            ramp_s = self.guard.config.command_ramp_s
+            self.command = ramped(self.command, self.wanted, self.guard.limits, self.dt, ramp_s)
+            seen = Readings(self.state.joint_pos, self.state.gyro, self.state.accelerometer, self.state.up)
+            try:
+                return self._order(self.policy.act(seen, self.command), now)
+            except ValueError as error:
+                self.move_on(now, f"the policy: {error}")
+        return Order(self.mode, self.target, self.target, self.command)
+
+    def _order(self, proposed: FloatArray, now: float) -> Order:
+        """Raises ValueError for a target that is none."""
+        assert self.state is not None  # of the modes that write
+        self.target = safe_target(proposed, self.state, self.guard.limits)
+        return Order(self.mode, self.target, proposed, self.command)
+
+
+class Clock(Protocol):
+    """Time [s], and waiting until it."""
+
+    def now(self) -> float: ...
+
+    def wait_until(self, time_s: float) -> None: ...
+
+
+class SystemClock:
+    """time.monotonic."""
+
+    now = staticmethod(time.monotonic)
+
+    def wait_until(self, time_s: float) -> None:
+        if (left := time_s - time.monotonic()) > 0:
+            time.sleep(left)
+
+
+class Step(NamedTuple):
+    """What a control step was, for the recording."""
+
+    now: float  # when it began [s]
+    late: float  # after its deadline [s]
+    work: float  # until its target was written [s]
+    state: State | None
+    asked: FloatArray  # (c,) the command before ramp and ranges
+    order: Order
+
+
+def drive(
+    robot: RobotInterface,
+    controller: Controller,
+    *,
+    seconds: float,
+    clock: Clock,
+    asked: Callable[[float], FloatArray],
+    note: Callable[[Step], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says so.
+
+    Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps the robot is read and
+    watched, and told the last target again, as far as it still is safe. A control step that begins later than half a
+    period is a missed deadline.
+
+    asked: the command at a time since the start [s]. note: takes every control step.
+    """
+    writes, dt = controller.config.writes, controller.dt
+    start, tick, last, missed = clock.now(), 0, -1, 0
+    was_collecting = gc.isenabled()
+    gc.disable()  # a collection may take longer than a step
+    try:
+        while True:
+            clock.wait_until(start + tick * dt / writes)
+            now = clock.now()
+            tick = max(tick, int((now - start) * writes / dt))  # what was slept through is left out
+            begins, late = tick // writes > last, now - (start + (last + 1) * dt)
+            if begins:
+                last, missed = tick // writes, missed + 1 if late > 0.5 * dt else 0
+            _watch(robot, controller, now, missed, begins, seconds, stop)
+            if begins:
+                order = _decide(controller, now, asked(now - start))
+            ends = start + (last + 1) * dt
+            _write(robot, controller, order, max(0.0, ends - now))
+            if begins:
+                note(Step(now, late, clock.now() - now, controller.state, controller.wanted, order))
+            if controller.mode is Mode.DAMPING and now - controller.began > controller.config.damping_s:
+                return
+            tick += 1
+    finally:
+        robot.stop()
+        if was_collecting:
+            gc.enable()
+
+
+def _watch(
+    robot: RobotInterface,
+    controller: Controller,
+    now: float,
+    missed: int,
+    begins: bool,
+    seconds: float,
+    stop: Callable[[], bool],
+) -> None:
+    state, stopped = None, ""
+    try:
+        state = robot.read()
+    except RobotStopped as error:
+        stopped = str(error)
+    over = controller.mode is Mode.POLICY and now - controller.began >= seconds
+    controller.watch(now, state, missed, stopped=stopped, over=over or stop(), begins=begins)
+
+
+def _decide(controller: Controller, now: float, command: FloatArray) -> Order:
+    try:
+        controller.ask(command)
+    except ValueError as error:
+        controller.move_on(now, str(error))
+    return controller.step(now)
+
+
+def _write(robot: RobotInterface, controller: Controller, order: Order, left_s: float) -> None:
+    """left_s: of the control period [s]."""
+    if controller.mode is Mode.DAMPING:
+        robot.stop()
+    elif controller.mode is not Mode.PASSIVE and order.mode is not Mode.PASSIVE:
+        first_order = controller.contract.hold == "first_order" or controller.mode is Mode.STAND
+        limits, state = controller.guard.limits, controller.state
+        assert state is not None  # of the modes that write
+        target = safe_target(order.proposed, state, limits)  # what is safe changes as the joints move
+        robot.write(target, limits.kp, limits.kd, left_s if first_order else 0.0)

@@ -1,0 +1,199 @@
+"""A policy and its module as a bundle: the graph by torch's exporter, what must be known beside it, and a golden
+recording of the two in simulation."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from npmp import artifact
+from npmp.deploy.bundle import GRAVITY, MEMORY, Bundle, BundleContract, Golden, observation_layout
+from npmp.envs.robot_batch import imu_position
+from npmp.envs.task_env import TaskEnv
+from npmp.nets import DecoderState
+from npmp.nets.high_level import HighLevelState
+from npmp.reuse import HighLevelPolicy, PolicyActor
+from npmp.reuse.actor import PolicyMemory
+from npmp.reuse.policy import PolicyInput
+from npmp.robots import Robot
+from npmp.rollout import Decision, Moment, rollout
+from npmp.skill import SkillModule
+
+OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
+UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s"}  # what a command's name ends with
+
+
+def export(
+    folder: str | Path,
+    policy: HighLevelPolicy,
+    skill: SkillModule,
+    env: TaskEnv[Any],
+    *,
+    sha256: str,
+    steps: int,
+    about: dict[str, Any],
+) -> Bundle:
+    """Write a bundle and read it back.
+
+    Args:
+      policy, skill: that belong together (`HighLevelPolicy.check_module`).
+      env: the policy's task with the module's robot, for the golden recording.
+      sha256: of the policy's weights. steps: of the recording, at least. about: what to say of the recording.
+
+    Raises:
+      InputError: for a module of another robot, or where onnx is absent.
+    """
+    robot = env.robot
+    skill.check_robot(robot)
+    policy.check_task(env.task)
+    golden = record(policy, skill, env, steps)
+    about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
+    contract = contract_of(policy, skill, robot, sha256=sha256, golden=about)
+    Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
+    return Bundle.read(folder)
+
+
+def contract_of(
+    policy: HighLevelPolicy, skill: SkillModule, robot: Robot, *, sha256: str, golden: dict[str, Any]
+) -> BundleContract:
+    """What bundle.json says."""
+    own, module = policy.contract, skill.contract
+    return BundleContract(
+        **{name: getattr(module, name) for name in ("robot", "model_sha256", "joint_names", "home_pose", "kp", "kd")},
+        torque_limit=module.torque_limit,
+        joint_range=[[float(low), float(high)] for low, high in zip(robot.joint_lower, robot.joint_upper)],
+        velocity_limit=[float(limit) for limit in robot.velocity_limit],
+        control_rate_hz=module.control_rate_hz,
+        physics_rate_hz=module.physics_rate_hz,
+        hold=skill.hold,
+        accelerometer=skill.accelerometer,
+        imu_position=imu_position(robot.model(), robot).tolist(),
+        observation=observation_layout(len(module.joint_names)),
+        command=own.command,
+        command_unit=[UNITS.get(name.rpartition("_")[2], "") for name in own.command],
+        command_range=own.command_range,
+        memory=dict(zip(MEMORY, (policy.latent_dim, *_widths(policy, skill)), strict=True)),
+        task=own.task,
+        module_sha256=own.module_sha256,
+        policy_sha256=sha256,
+        licence=list(module.training.get("licences", [])),
+        data=str(module.training.get("data", "")),
+        opset=OPSET,
+        golden=golden,
+        versions=artifact.versions(),
+    )
+
+
+def _widths(policy: HighLevelPolicy, skill: SkillModule) -> tuple[int, int, int, int]:
+    high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
+    return high, high, low, low
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+class _BothLevels(nn.Module):
+    """One control step of one robot by the mean of z_t: everything that a policy and its decoder compute."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+        super().__init__()
+        self.policy, self.decoder, self.scale = policy, skill.decoder, skill.observation_scale
+
+    def forward(
+        self, obs: Tensor, command: Tensor, z: Tensor, h_high: Tensor, c_high: Tensor, h_low: Tensor, c_low: Tensor
+    ) -> tuple[Tensor, ...]:
+        latent, high = self.policy.step(PolicyInput(obs, command, z), HighLevelState(h_high, c_high))
+        action, low = self.decoder(latent.mean, self.scale(obs), DecoderState(h_low, c_low))
+        return action, latent.mean, *high, *low
+
+
+def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContract) -> bytes:
+    """policy.onnx: (1, width) inputs obs, command and the memory; outputs action and the memory's NAME_next.
+
+    Raises:
+      InputError: where onnx or onnxscript is absent.
+    """
+    try:
+        import onnx  # noqa: F401 - the exporter's own messages do not say which package is meant
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
+        ) from error
+    observed = sum(width for _, width, _, _ in contract.observation)
+    widths = {"obs": observed, "command": len(contract.command), **contract.memory}
+    program = _exported(_BothLevels(policy, skill).eval(), widths)
+    model = program.model_proto
+    for node in model.graph.node:  # where in the source a node comes from, with this machine's paths
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    del model.graph.value_info[:], model.metadata_props[:], model.graph.metadata_props[:]
+    model.metadata_props.add(key="npmp", value=contract.in_graph())
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _exported(network: nn.Module, widths: dict[str, int]) -> Any:
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of operators nobody uses here
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            return torch.onnx.export(
+                network, tuple(torch.zeros(1, width) for width in widths.values()),
+                dynamo=True, opset_version=OPSET, verbose=False,
+                input_names=list(widths), output_names=["action", *(f"{name}_next" for name in MEMORY)],
+            )  # fmt: skip
+    finally:
+        logger.setLevel(level)
+
+
+# --- the golden recording ---------------------------------------------------------------------------------------------
+
+
+class _Told(NamedTuple):
+    memory: PolicyMemory
+    action: Tensor  # (n, nu) of the step before, 0 at first: what the robot itself knows of its last setpoint
+
+
+class _AsDeployed:
+    """A policy's mean, shown as its last setpoint what it asked for itself, as a robot does; its notes are what it was
+    shown and told."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+        self.actor, self.joints = PolicyActor(policy, skill), len(skill.contract.joint_names)
+
+    def initial_memory(self, n: int) -> _Told:
+        memory = self.actor.initial_memory(n)
+        return _Told(memory, memory.skill.z.new_zeros(n, self.joints))
+
+    def act(self, env: TaskEnv[Any], memory: _Told, first: Tensor) -> Decision:
+        seen, told, nu = env.observe().clone(), env.task.observe().clone(), self.joints
+        seen[:, nu : 2 * nu] = memory.action
+        view: Any = SimpleNamespace(observe=lambda: seen, task=SimpleNamespace(observe=lambda: told))
+        decision = self.actor.act(view, memory.memory, first)
+        return Decision(decision.action, _Told(decision.memory, decision.action), (seen, told))
+
+
+def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
+    """What torch answers in simulation: at least so many control steps, one robot's after another's."""
+    rows: list[tuple[Tensor, ...]] = []
+    env.reset()
+
+    def note(moment: Moment) -> None:
+        rows.append((*moment.decision.note, moment.first, moment.decision.action))
+
+    rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
+    seen, told, reset, action = (torch.stack(part, 1).flatten(0, 1) for part in zip(*rows, strict=True))
+    nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
+    # in double precision, so that rounding does not make the runtime's inputs others than torch's
+    joints, _, gyro, accelerometer, up = seen.double().split((nu, nu, 3, 3, 3), -1)
+    parts = (joints + home, gyro, GRAVITY * accelerometer, up, told, reset, action + home)
+    return Golden(*(part.numpy() for part in parts))

@@ -1,0 +1,174 @@
+"""What stands between a policy and the drives. Read this before you trust it.
+
+Three things, all on the controller's side; a robot has its own protection besides:
+
+- `safe_target`: where a joint may be sent, so that the drive's torque stays below a share of its limit and the joint
+  within its range.
+- `ramped`: commands stay in the range that the policy was trained in, and change gradually.
+- `Guard.trip`: everything that ends the run in damping, and why.
+
+Units: rad, rad/s, Nm, s, degrees Celsius. Arrays (nu,) in the order of the bundle's joints.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from npmp import ranges
+from npmp.deploy.bundle import BundleContract
+from npmp.deploy.robot import FloatArray, State
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """What the robot is held to. Raises ValueError for values out of range."""
+
+    state_age_s: float = 0.1  # sensor readings may be this old
+    missed_deadlines: int = 5  # so many in a row are too many
+    tilt_deg: float = 45.0  # of the trunk's vertical from the world's; walking was trained within it
+    joint_margin_rad: float = 0.15  # beyond the joint's range
+    velocity_share: float = 1.2  # of the joint's velocity limit
+    torque_share: float = 0.8  # of the joint's torque limit: for targets, and for what is measured
+    overload_s: float = 0.2  # velocity and torque may be above their share for less than this
+    temperature_c: float = 70.0  # of any motor
+    command_ramp_s: float = 1.0  # from zero to the end of a command's range
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "state_age_s", "tilt_deg", "velocity_share", "overload_s", "command_ramp_s")
+        ranges.at_least_one(self, "missed_deadlines")
+        ranges.not_negative(self, "joint_margin_rad")
+        ranges.above_zero(self, "torque_share", "temperature_c")
+        ranges.share(self, "torque_share")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bundle's limits as arrays."""
+
+    kp: FloatArray  # (nu,)
+    kd: FloatArray  # (nu,)
+    torque: FloatArray  # (nu,) the share that is used, of the limit
+    lower: FloatArray  # (nu,)
+    upper: FloatArray  # (nu,)
+    velocity: FloatArray  # (nu,) the share of the limit that is allowed
+    command: FloatArray  # (c, 2)
+
+    @staticmethod
+    def of(contract: BundleContract, config: GuardConfig) -> Limits:
+        lower, upper = np.array(contract.joint_range, dtype=float).T
+        velocity = np.array(contract.velocity_limit, dtype=float) * config.velocity_share
+        torque = np.array(contract.torque_limit, dtype=float) * config.torque_share
+        command = np.array(contract.command_range, dtype=float).reshape(-1, 2)
+        return Limits(np.array(contract.kp), np.array(contract.kd), torque, lower, upper, velocity, command)
+
+
+def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
+    """The nearest target (nu,) within the joints' ranges at which the drives, as the state is, stay below the torque.
+
+    torque = kp (target - q) - kd v, so |torque| <= limit where target is in q + (kd v -+ limit) / kp. Where a joint is
+    so far out of its range that both cannot be had, the torque's limit counts.
+
+    Raises:
+      ValueError: for a target of another width or that is not finite.
+    """
+    if target.shape != limits.lower.shape or not np.isfinite(target).all():
+        raise ValueError(f"a target of {target.shape}, or one that is not finite")
+    inside = np.clip(target, limits.lower, limits.upper)
+    damping = limits.kd * state.joint_vel
+    lowest = state.joint_pos + (damping - limits.torque) / limits.kp
+    highest = state.joint_pos + (damping + limits.torque) / limits.kp
+    return np.clip(inside, lowest, highest)
+
+
+def checked_command(wanted: ArrayLike, limits: Limits) -> FloatArray:
+    """A command (c,) within the bundle's ranges.
+
+    Raises:
+      ValueError: for one of another width or that is not finite.
+    """
+    command = np.asarray(wanted, dtype=np.float64)
+    if command.shape != limits.command.shape[:1] or not np.isfinite(command).all():
+        raise ValueError(f"a command of {len(limits.command)} finite numbers is expected, got {wanted!r:.80}")
+    return np.clip(command, *limits.command.T)
+
+
+def ramped(before: FloatArray, wanted: FloatArray, limits: Limits, dt: float, ramp_s: float) -> FloatArray:
+    """The command (c,) one control step of dt [s] after `before`, on its way to `wanted`, which is in its range."""
+    step = np.abs(limits.command).max(1) * dt / ramp_s
+    return before + np.clip(wanted - before, -step, step)
+
+
+class Guard:
+    """Watchdogs. It remembers since when joints have been too fast or too strong, and nothing else."""
+
+    def __init__(self, contract: BundleContract, config: GuardConfig):
+        self.config, self.limits, self.names = config, Limits.of(contract, config), contract.joint_names
+        self.since: dict[str, float] = {}  # what is above its limit, and since when [s]
+
+    def trip(self, now: float, state: State | None, missed: int) -> str:
+        """Why the robot must be damped, "" where all is well.
+
+        Args:
+          now: time [s]. state: the newest, None for none yet. missed: deadlines missed in a row.
+        """
+        if state is None:
+            return "no state"
+        return (
+            self._malformed(state)
+            or self._timing(now - state.time_s, missed)
+            or self._posture(state)
+            or self._overload(now, state)
+        )
+
+    def _malformed(self, state: State) -> str:
+        joints = len(self.names)
+        widths = (joints, joints, joints, 3, 3, 3)
+        for name, values, width in zip(State._fields[1:7], state[1:7], widths):
+            if np.shape(values) != (width,) or not np.isfinite(values).all():
+                return f"{name} is not {width} finite numbers"
+        hot = state.temperature
+        if hot is not None and (np.shape(hot) != (joints,) or not np.isfinite(hot).all()):
+            return f"temperature is not {joints} finite numbers"
+        return "" if math.isfinite(state.time_s) else "time_s is not finite"
+
+    def _timing(self, age: float, missed: int) -> str:
+        if not age <= self.config.state_age_s:
+            return f"the state is {1e3 * age:.0f} ms old"
+        if missed >= self.config.missed_deadlines:
+            return f"{missed} deadlines missed in a row"
+        return ""
+
+    def _posture(self, state: State) -> str:
+        length = float(np.linalg.norm(state.up))
+        if not 0.5 < length < 1.5:
+            return f"up has length {length:.2f}, not 1"
+        tilt = math.degrees(math.acos(min(1.0, max(-1.0, float(state.up[2]) / length))))
+        if tilt > self.config.tilt_deg:
+            return f"tilted by {tilt:.0f} degrees"
+        beyond = np.maximum(self.limits.lower - state.joint_pos, state.joint_pos - self.limits.upper)
+        worst = int(beyond.argmax())
+        if beyond[worst] > self.config.joint_margin_rad:
+            return f"{self.names[worst]} is {beyond[worst]:.2f} rad beyond its range"
+        if state.temperature is not None and state.temperature.max() > self.config.temperature_c:
+            hottest = int(state.temperature.argmax())
+            return f"the motor of {self.names[hottest]} has {state.temperature[hottest]:.0f} degrees"
+        return ""
+
+    def _overload(self, now: float, state: State) -> str:
+        """What has been above its limit for too long."""
+        for word, values, limit in (
+            ("fast", state.joint_vel, self.limits.velocity),
+            ("strong", state.joint_torque, self.limits.torque),
+        ):
+            above = np.abs(values) > 1.001 * limit  # targets are sent up to the limit itself
+            for name, too_much in zip(self.names, above):
+                key = f"{name} is too {word}"
+                if not too_much:
+                    self.since.pop(key, None)
+                elif now - self.since.setdefault(key, now) >= self.config.overload_s:
+                    return f"{key} for {self.config.overload_s:g} s"
+        return ""

@@ -1,0 +1,202 @@
+"""Bundles: what they answer, and what of them is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.deploy import Bundle, Readings
+from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH, SCHEMA, VERSION, Policy, _sealed, replay
+
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
+    pytest.skip("the extra deploy is not installed", allow_module_level=True)
+
+toys_path = Path(__file__).with_name("toys.py")
+spec = importlib.util.spec_from_file_location("toys", toys_path)
+assert spec is not None and spec.loader is not None
+toys = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(toys)
+
+ROOT = Path(__file__).resolve().parents[2]
+STILL = Readings(toys.HOME, np.zeros(3), np.array([0.0, 0.0, 9.81]), np.array([0.0, 0.0, 1.0]))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Any:
+    return toys.write(tmp_path / "bundle")
+
+
+def resealed(folder: Path, **changes: Any) -> None:
+    """bundle.json as someone would write it who knows how it is sealed."""
+    content = json.loads((folder / CONTRACT).read_text())
+    (folder / CONTRACT).write_bytes(_sealed({k: v for k, v in (content | changes).items() if k != "sha256"}))
+
+
+# --- acting ---
+
+
+def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle) -> None:
+    policy = bundle.policy()
+    # at rest: (1 g, 0); then half of that and h_low = 1: (2.5, 1); then (1.25 + 3, 0.5 + 2)
+    for action in ((1.0, 0.0), (2.5, 1.0), (4.25, 2.5)):
+        np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, action, rtol=1e-6)
+    policy.reset()
+    moved = STILL._replace(joint_pos=toys.HOME + [0.25, 0.5], gyro=[0.125, 7.0, 7.0])
+    np.testing.assert_allclose(policy.act(moved, [2.0]) - toys.HOME, (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0), rtol=1e-6)
+
+
+def test_a_setpoint_that_was_not_its_own_is_seen(bundle: Bundle) -> None:
+    policy = bundle.policy()
+    policy.act(STILL, [0.0])
+    np.testing.assert_allclose(policy.act(STILL, [0.0], setpoint=toys.HOME + [4.0, 2.0]) - toys.HOME, (4.0, 2.0))
+
+
+def test_the_same_bits_every_time(bundle: Bundle) -> None:
+    rng = np.random.default_rng(0)
+    rows = [Readings(rng.normal(size=2), *rng.normal(size=(3, 3))) for _ in range(50)]
+    first, second = bundle.policy(), bundle.policy()
+    answers = [first.act(row, [0.3]) for row in rows]
+    np.testing.assert_array_equal([second.act(row, [0.3]) for row in rows], answers)
+    first.reset()
+    np.testing.assert_array_equal([first.act(row, [0.3]) for row in rows], answers)
+
+
+@pytest.mark.parametrize(
+    ("readings", "command", "said"),
+    [
+        (STILL._replace(joint_pos=np.zeros(3)), [0.0], "joint_pos must be 2 numbers"),
+        (STILL._replace(joint_pos=0.5), [0.0], "joint_pos must be 2 numbers"),
+        (STILL._replace(joint_pos=[0.5]), [0.0], "joint_pos must be 2 numbers"),
+        (STILL._replace(gyro=np.zeros((1, 3))), [0.0], "gyro must be 3 numbers"),
+        (STILL._replace(accelerometer=np.zeros(2)), [0.0], "accelerometer must be 3 numbers"),
+        (STILL._replace(up=np.zeros(4)), [0.0], "up must be 3 numbers"),
+        (STILL, [0.0, 0.0], "command must be 1 numbers"),
+        (STILL, [np.nan], "not finite"),
+        (STILL._replace(up=[0.0, np.nan, 1.0]), [0.0], "not finite"),
+        (STILL._replace(joint_pos=[np.inf, 0.0]), [0.0], "not finite"),
+        (STILL._replace(gyro=[-np.inf, np.inf, 0.0]), [0.0], "not finite"),
+    ],
+)
+def test_what_it_is_not_made_for_is_refused_and_not_remembered(
+    bundle: Bundle, readings: Readings, command: list[float], said: str
+) -> None:
+    policy = bundle.policy()
+    policy.act(STILL, [0.0])
+    with pytest.raises(ValueError, match=said):
+        policy.act(readings, command)
+    np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, (2.5, 1.0), rtol=1e-6)
+
+
+def test_its_golden_recording(bundle: Bundle) -> None:
+    result = replay(bundle.policy(), bundle.golden())
+    assert result.difference < 1e-6 and result.on_its_own < 1e-6 and len(result.seconds) == 4
+    off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
+    assert replay(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)  # at the first step
+
+
+def test_nothing_heavy_is_imported(bundle: Bundle) -> None:
+    check = (
+        "import sys\nfrom npmp.deploy import Bundle, Readings\n"
+        f"policy = Bundle.read({str(bundle.folder)!r}).policy()\n"
+        "policy.act(Readings([0, 0], [0] * 3, [0] * 3, [0, 0, 1]), [0])\n"
+        "print(sorted({'torch', 'mujoco', 'hydra', 'matplotlib', 'onnx', 'scipy'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_without_onnxruntime_it_says_what_to_install(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(InputError, match=r"pip install 'npmp\[deploy\]'"):
+        bundle.policy()
+
+
+# --- files ---
+
+
+def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
+    exact = [1.0 / 3.0, np.nextafter(2.0, 3.0)]
+    assert toys.write(tmp_path, home_pose=exact).contract.home_pose == exact
+
+
+@pytest.mark.parametrize("name", [CONTRACT, GRAPH, GOLDEN])
+def test_one_flipped_bit_is_refused(bundle: Bundle, name: str) -> None:
+    path = bundle.folder / name
+    whole = path.read_bytes()
+    for place in range(0, len(whole), max(1, len(whole) // 150)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(InputError):
+            Bundle.read(bundle.folder)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(InputError):
+        Bundle.read(bundle.folder)
+    path.write_bytes(whole)
+    Bundle.read(bundle.folder)
+
+
+@pytest.mark.parametrize("name", [CONTRACT, GRAPH, GOLDEN])
+def test_a_missing_file_is_named(bundle: Bundle, name: str) -> None:
+    (bundle.folder / name).unlink()
+    with pytest.raises(InputError, match=name):
+        Bundle.read(bundle.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema": "npmp-policy"}, SCHEMA),
+        ({"version": VERSION + 1}, f"has version {VERSION + 1}; this npmp reads version {VERSION}"),
+        ({"kp": [10.0]}, "other lengths of kp"),
+        ({"kp": [10.0, "high"]}, "kp"),
+        ({"joint_range": [[1.0, -1.0], [0.0, 1.0]]}, "pairs"),
+        ({"hold": "third_order"}, "hold"),
+        ({"command": []}, "command_unit"),
+        ({"observation": []}, "observation"),
+        ({"files": {GRAPH: "0"}}, "has the files"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_a_contract_that_cannot_be_is_refused(bundle: Bundle, changes: dict[str, Any], said: str) -> None:
+    resealed(bundle.folder, **changes)
+    with pytest.raises(InputError, match=said):
+        Bundle.read(bundle.folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"robot": "another", "joint_names": ["a", "b"]},
+        {"joint_names": ["knee", "hip"]},  # another order
+        {"kp": [10.0, 20.000000001]},
+        {"home_pose": [0.1, -0.3]},
+    ],
+)
+def test_metadata_of_something_else_does_not_pass_with_a_new_seal(bundle: Bundle, changes: dict[str, Any]) -> None:
+    resealed(bundle.folder, **changes)
+    with pytest.raises(InputError, match="contracts differ"):
+        Bundle.read(bundle.folder).policy()
+
+
+def test_a_graph_of_other_widths_is_refused(bundle: Bundle) -> None:
+    wider = replace(bundle.contract, memory={**bundle.contract.memory, "z": 2})
+    with pytest.raises(InputError, match="does not fit its bundle"):
+        Policy(wider, toys.graph(toys.contract()))
+    with pytest.raises(InputError):
+        Policy(bundle.contract, b"no graph")
+
+
+def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
+    described = toys.contract()
+    Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._replace(gyro=np.zeros((4, 2)))._asdict())
+    with pytest.raises(InputError, match="other shapes"):
+        Bundle.read(tmp_path).golden()
+    assert asdict(Bundle.read(tmp_path).contract)["robot"] == "toy"

@@ -1,0 +1,216 @@
+"""The state machine and the loop, in virtual time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, next_mode
+from npmp.deploy.guard import GuardConfig
+from npmp.deploy.robot import FloatArray, RobotStopped, State
+from tests.deploy.standins import Standing, state_of, two_joints
+
+HOME = np.array([0.1, -0.1])
+
+
+def test_the_table_of_modes() -> None:
+    rows = list(itertools.product(Mode, *[(False, True)] * 4))
+    for mode, trip, seen, stood, over in rows:
+        expected = mode
+        if trip or over or mode is Mode.DAMPING:
+            expected = Mode.DAMPING
+        elif mode is Mode.PASSIVE and seen:
+            expected = Mode.STAND
+        elif mode is Mode.STAND and stood:
+            expected = Mode.POLICY
+        assert next_mode(mode, trip=trip, seen=seen, stood=stood, over=over) is expected
+
+
+class Ideal:
+    """A robot whose joints are where they are told to be, and its clock. `fault` changes what it gives."""
+
+    def __init__(self) -> None:
+        self.time, self.pos = 0.0, np.zeros(2)
+        self.written: list[tuple[float, FloatArray, float]] = []
+        self.stops = 0
+        self.stalls: dict[int, float] = {}  # by how much a wait is too long
+        self.waits = 0
+
+    def now(self) -> float:
+        return self.time
+
+    def wait_until(self, time_s: float) -> None:
+        self.time = max(self.time, time_s) + self.stalls.pop(self.waits, 0.0)
+        self.waits += 1
+
+    def read(self) -> State | None:
+        return state_of(self.time, joint_pos=self.pos)
+
+    def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
+        self.written.append((self.time, target, duration_s))
+        self.pos = target
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def controller(pose: FloatArray = HOME, **settings: float) -> Controller:
+    return Controller(two_joints(), Standing(pose), ControllerConfig(**settings), GuardConfig())  # type: ignore[arg-type]
+
+
+def run(robot: Ideal, machine: Controller, seconds: float = 1.0, command: object = (0.5, 0.0)) -> list[Step]:
+    steps: list[Step] = []
+    drive(
+        robot, machine, seconds=seconds, clock=robot, note=steps.append, asked=lambda _: np.array(command, dtype=float)
+    )
+    return steps
+
+
+def test_a_run_in_order() -> None:
+    robot, machine = Ideal(), controller()
+    steps = run(robot, machine)
+    times = [(round(at, 6), mode) for at, mode, _ in machine.history]
+    # stands up for 3 s, then 1 s of policy
+    assert times == [(0.0, Mode.PASSIVE), (0.0, Mode.STAND), (3.0, Mode.POLICY), (4.0, Mode.DAMPING)]
+    assert machine.reason == "the time is over" and robot.stops > 0
+    policy = machine.policy
+    assert isinstance(policy, Standing)
+    assert (policy.resets, policy.acts) == (1, 50)
+    assert len({step.now for step in steps}) == len(steps) == 226  # 4.5 s of 50 Hz, with both ends
+    assert policy.commands[0] == pytest.approx([0.03, 0.0])  # ramped: 1.5 m/s in 1 s
+    assert policy.commands[-1] == pytest.approx([0.5, 0.0])
+    # every target is written four times, the last one with what is left of the control period
+    durations = [left for at, _, left in robot.written if 3.5 <= at < 3.52 - 1e-9]
+    assert durations == pytest.approx([0.02, 0.015, 0.01, 0.005])
+
+
+def test_a_repeated_target_is_limited_anew() -> None:
+    """While the joints do not move, 8 Nm of at most 10 are at 0.8 rad; once they have moved by 0.1, at 0.9."""
+    robot, machine = Ideal(), controller(np.array([0.95, -0.1]))
+    robot.write = lambda target, kp, kd, left: robot.written.append((robot.time, target, left))  # type: ignore[method-assign]
+    robot.pos = HOME - np.array([0.1, 0.0])
+    read = robot.read
+
+    def moves() -> State | None:
+        robot.pos = HOME - np.array([0.1 if robot.time < 3.01 - 1e-9 else 0.0, 0.0])
+        return read()
+
+    robot.read = moves  # type: ignore[method-assign]
+    run(robot, machine, 0.02)
+    sent = [target[0] for at, target, _ in robot.written if at > 3.0 - 1e-9]
+    assert sent == pytest.approx([0.8, 0.8, 0.9, 0.9])
+
+
+def test_it_stands_up_along_a_line() -> None:
+    robot = Ideal()
+    robot.pos = np.array([0.4, -0.4])
+    steps = [step for step in run(robot, controller(), 0.1) if step.order.mode is Mode.STAND]
+    # after half of the 3 s half of the way from (0.4, -0.4) to (0.1, -0.1)
+    assert steps[74].order.target == pytest.approx([0.25, -0.25])
+    assert steps[-1].order.target == pytest.approx(HOME)
+
+
+def test_who_cannot_stand_up_is_damped() -> None:
+    robot, machine = Ideal(), controller()
+    robot.write = lambda *_: None  # type: ignore[method-assign]
+    robot.pos = np.array([0.9, 0.0])
+    run(robot, machine)
+    assert machine.reason == "not in its home pose after 5 s"
+    assert machine.began == pytest.approx(5.0, abs=0.02)
+
+
+def test_without_a_state_nothing_is_written() -> None:
+    robot, machine = Ideal(), controller(connect_s=0.5)
+    robot.read = lambda: None  # type: ignore[method-assign]
+    run(robot, machine)
+    assert not robot.written
+    assert machine.reason == "no state within 0.5 s"
+
+
+def stale(robot: Ideal) -> None:
+    robot.read = lambda: None  # type: ignore[method-assign]
+
+
+def stopped(robot: Ideal) -> None:
+    def read() -> State:
+        raise RobotStopped("emergency stop")
+
+    robot.read = read  # type: ignore[method-assign]
+
+
+def malformed(robot: Ideal) -> None:
+    robot.read = lambda: state_of(robot.time, joint_pos=np.full(3, math.nan))  # type: ignore[method-assign]
+
+
+def tilted(robot: Ideal) -> None:
+    robot.read = lambda: state_of(robot.time, up=np.array([1.0, 0.0, 0.0]))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "within_s"),
+    [
+        (stale, "the state is", 0.11),
+        (stopped, "emergency stop", 0.005),
+        (malformed, "joint_pos is not 2 finite numbers", 0.005),
+        (tilted, "tilted by 90 degrees", 0.005),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode.STAND, Mode.POLICY])
+def test_a_fault_damps_and_stays_damped(fault: object, reason: str, within_s: float, mode: Mode) -> None:
+    robot, machine = Ideal(), controller()
+    begins = 1.0 if mode is Mode.STAND else 3.5
+    wait = robot.wait_until
+
+    def breaks(time_s: float) -> None:
+        wait(time_s)
+        if robot.time >= begins:
+            fault(robot)  # type: ignore[operator]
+
+    robot.wait_until = breaks  # type: ignore[method-assign]
+    run(robot, machine)
+    assert machine.reason.startswith(reason)
+    assert machine.history[-2][1] is mode
+    assert machine.began <= begins + within_s
+    assert max(at for at, _, _ in robot.written) < machine.began  # nothing is written any more
+    assert machine.watch(robot.time + 1.0, state_of(robot.time + 1.0), 0) is Mode.DAMPING
+
+
+@pytest.mark.parametrize(
+    ("pose", "command"), [(np.full(2, math.nan), (0.0, 0.0)), (np.zeros(3), (0.0, 0.0)), (HOME, (math.nan, 0.0))]
+)
+def test_a_policy_or_command_that_is_none_damps(pose: FloatArray, command: object) -> None:
+    robot, machine = Ideal(), controller(pose)
+    run(robot, machine, command=command)
+    assert machine.mode is Mode.DAMPING and machine.reason != "the time is over"
+    assert np.isfinite([target for _, target, _ in robot.written]).all()
+
+
+def test_deadlines() -> None:
+    robot, machine = Ideal(), controller()
+    robot.stalls = {700: 0.055, 709: 0.012}  # at 3.5 s and 3.6 s, where control steps begin
+    steps = run(robot, machine)
+    late = {round(step.now, 3): round(step.late, 3) for step in steps if step.late > 1e-6}
+    # one step for the three that were due at 3.555 s; the grid stays, so lateness does not add up
+    assert late == {3.555: 0.055, 3.612: 0.012}
+    assert machine.reason == "the time is over"
+    assert all(b.now - a.now < 0.09 for a, b in itertools.pairwise(steps))
+
+
+def test_missing_deadlines_in_a_row_damps() -> None:
+    robot, machine = Ideal(), controller()
+    robot.stalls = dict.fromkeys(range(650, 2000), 0.032)
+    run(robot, machine)
+    assert machine.reason == "5 deadlines missed in a row"
+
+
+def test_a_signal_damps() -> None:
+    robot, machine = Ideal(), controller()
+    steps: list[Step] = []
+    drive(
+        robot, machine, seconds=9.0, clock=robot, note=steps.append, asked=lambda _: np.zeros(2),
+        stop=lambda: robot.time > 3.2,
+    )  # fmt: skip
+    assert machine.mode is Mode.DAMPING and machine.began == pytest.approx(3.205)

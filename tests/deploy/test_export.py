@@ -1,0 +1,89 @@
+"""The shipped policies as bundles: the graph answers as torch does, over real simulation with resets."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from npmp import policies, robots, tasks
+from npmp.deploy.bundle import TOLERANCE, replay
+from npmp.deploy.export import export, record
+from npmp.envs import TaskEnv
+from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.reuse import HighLevelPolicy, find_module
+from npmp.rollout import Moment, rollout
+from npmp.settings import from_mapping
+from npmp.sim.randomization import PhysicsConfig
+from npmp.skill import SkillModule
+
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+    pytest.skip("the extra deploy is not installed", allow_module_level=True)
+
+
+def loaded(name: str) -> tuple[HighLevelPolicy, SkillModule]:
+    folder = policies.find(name)
+    policy = HighLevelPolicy.load(folder)
+    return policy, SkillModule.load(find_module(folder, policy.contract.module_sha256))
+
+
+def env_of(policy: HighLevelPolicy, skill: SkillModule, num_envs: int = 2) -> TaskEnv:
+    """The policy's task, encoders off by up to 0.05 rad, episodes of a second."""
+    kind, robot = tasks.find(policy.contract.task), robots.load(policy.contract.robot)
+    settings = {**policy.contract.training["settings"], "terrain": "flat", "episode_s": 1.0}
+    known = {name: settings[name] for name in settings if name in kind.config_type.__annotations__}
+    config = from_mapping(kind.config_type, known)
+    like = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05)).like(skill)
+    return TaskEnv(kind(robot, config), num_envs, robots=like, num_threads=1)
+
+
+@pytest.mark.parametrize("name", ["anymal_b_rough", "anymal_b_dribble", "op3_walk"])
+def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
+    """The fourth that is shipped goes through the command, in tests/experiments/test_bundle.py."""
+    policy, skill = loaded(name)
+    bundle = export(tmp_path, policy, skill, env_of(policy, skill), sha256="2", steps=160, about={"seed": 0})
+    contract, golden = bundle.contract, bundle.golden()
+    assert len(golden.reset) == 160 and golden.reset.sum() >= 4 and golden.reset[0]
+    assert contract.golden == {"steps": 160, "resets": int(golden.reset.sum()), "seed": 0}
+    assert np.ptp(golden.target, 0).max() > 0.1  # it moves
+    result = replay(bundle.policy(), golden)
+    assert result.difference <= TOLERANCE and result.on_its_own < 1e-2
+
+    robot = robots.load(contract.robot)
+    assert contract.joint_names == list(robot.joint_names) and contract.command == policy.contract.command
+    np.testing.assert_array_equal(contract.home_pose, robot.home_joints)
+    np.testing.assert_array_equal(contract.kp, robot.kp)
+    np.testing.assert_array_equal(np.array(contract.joint_range).T, [robot.joint_lower, robot.joint_upper])
+    assert (contract.hold, contract.accelerometer) == (skill.hold, skill.accelerometer)
+    assert contract.licence and contract.task == policy.contract.task
+    assert set(contract.command_unit) <= {"m", "m/s", "rad/s"}
+
+
+def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
+    """`Readings` has no setpoint: a robot's own memory of it is what it saw in training, encoder offsets and all."""
+    policy, skill = loaded("anymal_b_walk")
+    env, seen = env_of(policy, skill), []
+
+    def note(moment: Moment) -> None:
+        seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
+
+    from npmp.reuse import PolicyActor
+
+    env.reset()
+    rollout(PolicyActor(policy, skill), env, 40, note)
+    for _, action, shown in seen:
+        torch.testing.assert_close(shown, action, atol=1e-6, rtol=0.0)
+
+
+def test_the_recording_is_what_torch_answered_to_what_was_sensed() -> None:
+    policy, skill = loaded("anymal_b_walk")
+    golden = record(policy, skill, env_of(policy, skill), 40)
+    again = record(policy, skill, env_of(policy, skill), 40)
+    for one, other in zip(golden, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(np.linalg.norm(golden.up, axis=-1), 1.0, atol=1e-5)
+    assert golden.reset.tolist() == [t % 20 == 0 for t in range(40)]  # two robots, one after the other
+    assert 5.0 < golden.accelerometer[:, 2].mean() < 15.0

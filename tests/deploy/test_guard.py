@@ -1,0 +1,128 @@
+"""The guard, by numbers derived by hand; the contract is that of two joints in standins.py."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npmp.deploy.guard import Guard, GuardConfig, Limits, checked_command, ramped, safe_target
+from tests.deploy.standins import state_of, two_joints
+
+CONFIG = GuardConfig()
+LIMITS = Limits.of(two_joints(), CONFIG)
+
+
+def pair(first: float, second: float = 0.0) -> np.ndarray:
+    return np.array([first, second])
+
+
+def test_limits_are_the_bundle_s_times_the_shares() -> None:
+    assert LIMITS.torque.tolist() == [8.0, 8.0]  # 0.8 of 10
+    assert LIMITS.velocity.tolist() == [6.0, 6.0]  # 1.2 of 5
+
+
+@pytest.mark.parametrize(
+    ("target", "angle", "velocity", "expected"),
+    [
+        (0.5, 0.0, 0.0, 0.5),  # 5 Nm
+        (0.9, 0.0, 0.0, 0.8),  # 9 Nm would be asked for; 8 are at 0.8
+        (-0.9, 0.0, 0.0, -0.8),
+        (0.9, 0.5, 0.0, 0.9),  # 4 Nm
+        (3.0, 0.9, 0.0, 1.0),  # the joint ends at 1
+        (0.9, 0.0, 2.0, 0.9),  # 9 - 2 = 7 Nm
+        (-0.9, 0.0, 2.0, -0.6),  # braking: -9 - 2 = -11 Nm; -8 = -6 - 2
+        (0.0, 1.9, 0.0, 1.1),  # far out of its range: back with 8 Nm, not to 1 with 9
+    ],
+)
+def test_a_target_stays_within_torque_and_range(target: float, angle: float, velocity: float, expected: float) -> None:
+    state = state_of(joint_pos=pair(angle), joint_vel=pair(velocity))
+    assert safe_target(pair(target), state, LIMITS)[0] == pytest.approx(expected)
+
+
+@given(*(st.floats(-1e6, 1e6) for _ in range(3)))
+def test_no_target_asks_for_more_torque(target: float, angle: float, velocity: float) -> None:
+    state = state_of(joint_pos=pair(angle), joint_vel=pair(velocity))
+    sent = safe_target(pair(target), state, LIMITS)[0]
+    assert abs(10 * (sent - angle) - velocity) <= 8 * (1 + 1e-9) + 1e-8 * (abs(angle) + abs(velocity))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1)), pair(math.nan), pair(math.inf)])
+def test_no_target_is_refused(wrong: np.ndarray) -> None:
+    with pytest.raises(ValueError):
+        safe_target(wrong, state_of(), LIMITS)
+
+
+def test_commands_stay_in_their_range_and_ramp() -> None:
+    assert checked_command([9.0, -9.0], LIMITS).tolist() == [1.5, -1.0]
+    for wrong in ([0.0], [math.nan, 0.0], [0.0, math.inf], 1.0):
+        with pytest.raises(ValueError):
+            checked_command(wrong, LIMITS)
+    # from zero to the range's end of 1.5 in 1 s of 50 steps: 0.03 a step
+    first = ramped(pair(0.0), pair(1.5, -0.01), LIMITS, 0.02, 1.0)
+    assert first == pytest.approx([0.03, -0.01])
+    course = pair(0.0)
+    for _ in range(50):
+        course = ramped(course, pair(1.5, -1.0), LIMITS, 0.02, 1.0)
+    assert course == pytest.approx([1.5, -1.0])
+
+
+def trip(now: float = 0.0, missed: int = 0, **changed: object) -> str:
+    return Guard(two_joints(), CONFIG).trip(now, state_of(**changed), missed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"joint_pos": np.zeros(3)}, "joint_pos is not 2 finite numbers"),
+        ({"joint_vel": pair(math.nan)}, "joint_vel is not 2 finite numbers"),
+        ({"gyro": np.full(3, math.inf)}, "gyro is not 3 finite numbers"),
+        ({"up": np.zeros(3)}, "up has length 0.00, not 1"),
+        ({"time_s": math.nan}, "time_s is not finite"),
+        ({"temperature": np.zeros(1)}, "temperature is not 2 finite numbers"),
+        ({"temperature": pair(20.0, 71.0)}, "the motor of knee has 71 degrees"),
+        ({"temperature": pair(20.0, 69.0)}, ""),
+        ({"joint_pos": pair(0.0, 1.14)}, ""),
+        ({"joint_pos": pair(0.0, -1.16)}, "knee is 0.16 rad beyond its range"),
+        ({"up": np.array([math.sin(0.7), 0.0, math.cos(0.7)])}, ""),  # 40 degrees
+        ({"up": np.array([math.sin(0.8), 0.0, math.cos(0.8)])}, "tilted by 46 degrees"),
+        ({"up": np.array([0.0, 0.0, -1.0])}, "tilted by 180 degrees"),
+    ],
+)
+def test_what_a_state_trips(changed: dict[str, object], reason: str) -> None:
+    assert trip(**changed) == reason  # type: ignore[arg-type]
+
+
+def test_time_trips() -> None:
+    assert trip(now=0.09) == ""
+    assert trip(now=0.11) == "the state is 110 ms old"
+    assert trip(missed=4) == ""
+    assert trip(missed=5) == "5 deadlines missed in a row"
+    assert Guard(two_joints(), CONFIG).trip(0.0, None, 0) == "no state"
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "word"), [("joint_torque", 8.0, "strong"), ("joint_vel", 6.0, "fast")], ids=["torque", "speed"]
+)
+def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> None:
+    guard = Guard(two_joints(), CONFIG)
+    for k in range(9):  # 0.18 s above the limit
+        above = state_of(0.02 * k, **{field: pair(0.0, -1.01 * least)})
+        assert guard.trip(0.02 * k, above, 0) == ""
+    assert guard.trip(0.18, state_of(0.18, **{field: pair(0.0, least)}), 0) == ""  # at it: counted anew
+    for k in range(10):
+        assert guard.trip(0.2 + 0.02 * k, state_of(0.2 + 0.02 * k, **{field: pair(0.0, 1.01 * least)}), 0) == ""
+    last = guard.trip(0.4, state_of(0.4, **{field: pair(0.0, 1.01 * least)}), 0)
+    assert last == f"knee is too {word} for 0.2 s"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"torque_share": 1.1}, {"torque_share": 0.0}, {"missed_deadlines": 0}, {"state_age_s": -1.0}]
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        GuardConfig(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""Recordings: round trip, playback, comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.deploy.comparison import channels, compare, difference, in_words, refuse_unlike
+from npmp.deploy.controller import Controller, ControllerConfig, Mode, drive
+from npmp.deploy.guard import GuardConfig
+from npmp.deploy.playback import Playback
+from npmp.deploy.recording import Recorder, Recording, layout, read_recording, write_recording
+from npmp.deploy.robot import FloatArray
+from tests.deploy.standins import Standing, state_of, two_joints
+from tests.deploy.test_controller import Ideal
+
+
+class Swinging(Standing):
+    """Follows its readings and the command, so that what it answers tells whether it was given the same."""
+
+    def act(self, readings: object, command: FloatArray) -> FloatArray:
+        super().act(readings, command)  # type: ignore[arg-type]
+        return 0.5 * np.asarray(readings.joint_pos) + 0.1 * command + 0.01 * self.acts  # type: ignore[attr-defined]
+
+
+def recorded(seconds: float = 1.0) -> tuple[Recording, Controller]:
+    robot = Ideal()
+    robot.stalls = {650: 0.013}
+    machine = Controller(two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), GuardConfig())
+    recorder = Recorder(two_joints(), "sim")
+    drive(robot, machine, seconds=seconds, clock=robot, note=recorder.note, asked=lambda now: np.array([0.4, now / 10]))
+    return recorder.recording({"task": "walk"}), machine
+
+
+def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
+    recording, _ = recorded()
+    assert {name: values.shape[1] for name, values in recording.columns.items()} == layout(2, 2)
+    write_recording(tmp_path / "recording.h5", recording)
+    found = read_recording(tmp_path)  # the run's folder
+    for name, values in recording.columns.items():
+        np.testing.assert_array_equal(found.columns[name], values)
+    named = ("robot", "joint_names", "command_names", "rate_hz", "source", "about")
+    assert all(getattr(found, name) == getattr(recording, name) for name in named)
+    assert found.acting.sum() == 50
+    assert np.isnan(found.columns["temperature"]).all()  # is not measured
+
+
+def test_what_does_not_fit_is_recorded_as_nothing() -> None:
+    recorder = Recorder(two_joints(), "sim")
+    robot, machine = Ideal(), Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), GuardConfig())
+    robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
+    drive(robot, machine, seconds=1.0, clock=robot, note=recorder.note, asked=lambda _: np.zeros(2))
+    assert machine.mode is Mode.DAMPING
+    assert np.isnan(recorder.recording({}).columns["gyro"]).all()
+
+
+@pytest.mark.parametrize("wrong", ["gone", "text", "another", "newer", "narrow", "cut"])
+def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "recording.h5"
+    write_recording(path, recorded()[0])
+    if wrong == "gone":
+        path.unlink()
+    elif wrong == "text":
+        path.write_text("time,mode\n")
+    elif wrong == "cut":
+        path.write_bytes(path.read_bytes()[:-1000])
+    else:
+        with h5py.File(path, "a") as file:
+            if wrong == "another":
+                file.attrs["schema"] = "npmp-motion"
+            elif wrong == "newer":
+                file.attrs["version"] = 2
+            else:
+                del file["gyro"]
+                file["gyro"] = np.zeros((3, 3))
+    with pytest.raises(InputError):
+        read_recording(path)
+
+
+def test_a_playback_answers_as_it_was_recorded() -> None:
+    recording, first = recorded()
+    again = Playback(recording)
+    machine = Controller(two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0, writes=1), GuardConfig())
+    drive(again, machine, seconds=np.inf, clock=again, note=lambda step: None, asked=again.command)
+    assert machine.reason == "the recording has ended"
+    assert [mode for _, mode, _ in machine.history] == [mode for _, mode, _ in first.history]
+    modes = recording.columns["mode"][:, 0]
+    sent = recording.columns["target"][(modes == Mode.STAND) | (modes == Mode.POLICY)]
+    np.testing.assert_allclose(again.written[: len(sent)], sent, atol=1e-12)
+
+
+def test_distributions_are_told_apart() -> None:
+    first = np.arange(128) / 128
+    same = difference("up/z", first, first[::-1])
+    assert (same.ks, same.wasserstein, same.relative) == (0.0, 0.0, 0.0)
+    # moved by 0.5: every sample must go that far, and half of them lie where the other side has none
+    moved = difference("up/z", first, first + 0.5)
+    assert moved.wasserstein == pytest.approx(0.5) and moved.ks == pytest.approx(0.5)
+    assert moved.relative == pytest.approx(0.5 / np.concatenate((first, first + 0.5)).std())
+    assert moved.first[2] == pytest.approx(63.5 / 128) and moved.second[2] == pytest.approx(127.5 / 128)
+    # twice as wide about the same middle: samples are moved by |x|, a quarter of the width in the mean
+    wide = difference("up/z", first - 63.5 / 128, 2 * (first - 63.5 / 128))
+    assert wide.wasserstein == pytest.approx(0.25, abs=0.01)
+    still = difference("joint_pos/head", np.zeros(30), np.full(30, 1e-3))  # 1 mrad of at least 20
+    assert still.relative == pytest.approx(0.05) and still.ks == 1.0
+
+
+def test_the_worst_channels_are_named() -> None:
+    rng = np.random.default_rng(0)
+    first = {f"joint_pos/{name}": rng.normal(size=2000) for name in "abcd"}
+    second = {name: values + shift for (name, values), shift in zip(first.items(), (0.0, 3.0, 1.0, 0.3))}
+    found = compare(first, second | {"gyro/x": np.zeros(50)})
+    assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
+    assert [line.split(":")[0] for line in in_words(found)] == [f"joint_pos/{name}" for name in "bcd"]
+    with pytest.raises(InputError, match="no channel"):
+        compare(first, {"gyro/x": np.zeros(50)})
+    with pytest.raises(InputError, match="different joints"):
+        refuse_unlike(("a", ["x"]), ("b", ["y"]))
+
+
+def test_channels_are_those_of_the_policy() -> None:
+    recording, _ = recorded()
+    found = channels(recording)
+    assert {"joint_pos/hip", "joint_vel/knee", "gyro/x", "up/z", "target/hip", "state_age_s"} <= set(found)
+    assert all(len(values) == 50 for values in found.values())
+    assert "temperature/hip" not in found

@@ -1,0 +1,58 @@
+"""`npmp export policy=...` and `npmp bundle check`: from a shipped policy to a folder that is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from npmp import policies
+
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+    pytest.skip("the extra deploy is not installed", allow_module_level=True)
+
+
+def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bundle"
+    assert cli.main(["export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]) == 0
+    assert "rad from torch over 120 steps" in capsys.readouterr().out
+    about = json.loads((out / "bundle.json").read_text())
+    assert about["robot"] == "anymal_b" and about["licence"] == ["CC BY-NC 4.0"]
+    assert about["golden"]["randomization"] == "paper"
+    own = json.loads((policies.find("anymal_b_walk") / "policy.json").read_text())
+    assert about["policy_sha256"] == own["weights_sha256"] and about["module_sha256"] == own["module_sha256"]
+    assert cli.main(["bundle", "check", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "over 120 steps" in said and "reading its weights once" in said
+
+    broken = shutil.copytree(out, tmp_path / "broken")
+    content = bytearray((broken / "policy.onnx").read_bytes())
+    content[len(content) // 2] ^= 1
+    (broken / "policy.onnx").write_bytes(content)
+    assert cli.main(["bundle", "check", str(broken)]) == 2
+    assert "its checksum differs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "policy=anymal_b_walk", "module=op3_cmu"], "commands another skill module"),
+        (["export", "policy=nobody"], "no policy 'nobody'"),
+        (["export"], "or policy=... (a bundle is written)"),
+        (["export", "policy=anymal_b_walk", "steps=0"], "steps"),
+        (["bundle", "check"], "needs a bundle's folder"),
+        (["bundle", "check", "nowhere"], "no bundle in 'nowhere'"),
+        (["bundle", "show", "nowhere"], "action"),
+    ],
+)
+def test_what_it_refuses(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "exported" / "bundle.json").exists()

@@ -1,0 +1,159 @@
+"""`npmp deploy` and `npmp compare-logs`, with a policy that stands in for a bundle's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from experiments import cli, compare_logs, deploy
+from npmp import robots
+from npmp.deploy.bundle import Bundle
+from npmp.deploy.recording import read_recording
+from tests.deploy.standins import Standing, contract_of
+
+QUICK = ["robot=sim", "sim.realtime=false", "seconds=0.5", "controller.stand_s=1.0", "controller.damping_s=0.05"]
+
+OWN = """
+import time
+import numpy as np
+from npmp.deploy.robot import State
+
+class Hanging:
+    \"\"\"In the air at the home pose, whatever it is told.\"\"\"
+
+    def __init__(self, contract):
+        self.pos = np.array(contract.home_pose)
+
+    def read(self):
+        zero, three, up = np.zeros_like(self.pos), np.zeros(3), np.array([0.0, 0.0, 1.0])
+        return State(time.monotonic(), self.pos, zero, zero, three, 9.81 * up, up)
+
+    def write(self, target, kp, kd, duration_s):
+        pass
+
+    def stop(self):
+        pass
+"""
+
+
+class Stand:
+    """A bundle that holds the home pose."""
+
+    contract = contract_of()
+
+    def policy(self) -> Standing:
+        return Standing(robots.load("anymal_b").home_joints)
+
+
+@pytest.fixture(autouse=True)
+def bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
+
+
+def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sim, again, compared = (tmp_path / name for name in ("sim", "again", "compared"))
+    assert deploy.main(["bundle", *QUICK, "sim.jitter_ms=5", "command=[0.4,0]", f"out={sim}"]) == 0
+    found = json.loads((sim / "deploy.json").read_text())
+    assert (found["tripped"], found["ended"], found["policy_s"]) == (False, "the time is over", 0.5)
+    assert [mode for _, mode, _ in found["modes"]] == ["passive", "stand", "policy", "damping"]
+    assert found["robot"]["least_upright"] > 0.98 and found["robot"]["stopped_why"] == "told to"
+    recording = read_recording(sim)
+    assert recording.columns["asked"][-1] == pytest.approx([0.4, 0.0])
+
+    assert deploy.main(["bundle", f"robot=log={sim}", "controller.stand_s=1.0", f"out={again}"]) == 0
+    played = json.loads((again / "deploy.json").read_text())
+    assert played["ended"] == "the recording has ended"
+    assert played["playback"]["steps"] == 75 and played["playback"]["target_difference_rad"] < 1e-12
+
+    capsys.readouterr()
+    assert cli.main(["compare-logs", str(sim), str(again), f"out={compared}"]) == 0
+    said = json.loads((compared / "comparison.json").read_text())
+    assert len(said["worst"]) == 3 and len(said["channels"]) == 12 * 4 + 9 + 1
+    assert max(one["relative"] for one in said["channels"]) < 0.1  # the same run, but for the step that ended it
+    assert "the most different channels" in capsys.readouterr().out
+    assert "Wasserstein" in (compared / "comparison.html").read_text()
+
+
+def test_a_watchdog_ends_with_code_2(tmp_path: Path) -> None:
+    out = tmp_path / "slow"
+    assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={out}"]) == 2
+    found = json.loads((out / "deploy.json").read_text())
+    assert found["tripped"] and found["ended"].startswith("the state is")
+    assert (out / "recording.h5").is_file()  # what led to it
+
+
+def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    settings = ["controller.stand_s=0.2", "seconds=0.2", "guard.missed_deadlines=100", "guard.state_age_s=1.0"]
+    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", *settings, f"out={tmp_path / 'out'}"]) == 0
+    assert json.loads((tmp_path / "out" / "deploy.json").read_text())["source"].endswith("mine.py:Hanging")
+
+
+def test_a_bundle_of_another_robot_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
+    for changed, arguments, said in (
+        ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
+        ({"joint_names": ["a"] * 12}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
+        ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
+    ):
+        monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
+        assert deploy.main(["bundle", *arguments, f"out={tmp_path / 'out'}"]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_recording_is_kept_where_the_robot_s_driver_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN.replace("        pass", "        raise RuntimeError('no bus')", 1))
+    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 1
+    assert (tmp_path / "out" / "recording.h5").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["robot=real"], "FILE.py:CLASS"),
+        (["robot=nowhere.py:Robot"], "no file nowhere.py"),
+        (["robot=json:Robot"], "no attribute 'Robot'"),
+        (["robot=log"], "needs log="),
+        (["command=[1,2,3]"], "2 finite numbers are expected: forward, turn"),
+        (["command=[a,b]"], "numbers are expected"),
+        (["seconds=0"], "seconds=0"),
+        (["guard.torque_share=1.5"], "torque_share"),
+        (["sim.loss=2"], "loss"),
+    ],
+)
+def test_what_a_user_gets_wrong(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = arguments if any(a.startswith("robot=") for a in arguments) else [*QUICK, *arguments]
+    assert deploy.main(["bundle", *given, f"out={tmp_path / 'out'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_rollouts_of_an_evaluation_serve_as_well(tmp_path: Path) -> None:
+    robot, rng = robots.load("anymal_b"), np.random.default_rng(0)
+    qpos = np.tile(robot.home_qpos, (100, 1)) + np.concatenate(
+        (np.zeros((100, 7)), 0.1 * rng.normal(size=(100, 12))), 1
+    )
+    with h5py.File(tmp_path / "rollouts.h5", "w") as file:
+        file.attrs.update(robot="anymal_b", joint_names=list(robot.joint_names), foot_names=["a"])
+        group = file.create_group("clip")
+        group.attrs.update(rate_hz=50.0, tracked_frames=60)
+        for name in ("qpos", "reference_qpos"):
+            group[name] = qpos
+        for name in ("foot_height", "reference_foot_height"):
+            group[name] = np.zeros((100, 1))
+    name, joints, found = compare_logs.read_log(tmp_path)
+    assert (name, joints) == ("anymal_b", robot.joint_names)
+    assert len(found["joint_pos/LF_HAA"]) == 60 and len(found["joint_vel/LF_HAA"]) == 59  # while tracked
+    assert found["joint_vel/LF_HAA"][0] == pytest.approx(50 * (qpos[1, 7] - qpos[0, 7]))
+    assert found["up/z"] == pytest.approx(1.0)
