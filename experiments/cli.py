@@ -21,7 +21,8 @@ Main = Callable[[Sequence[str] | None], int]
 
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps", "actuator", "suite", "sysid", "bundle", "deploy", "compare-logs",
+    "modules", "policies", "skill", "compare", "sweeps", "actuator", "sysid", "suite", "bundle", "deploy",
+    "compare-logs",
 )  # fmt: skip
 
 
