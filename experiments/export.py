@@ -57,9 +57,7 @@ def export_policy(config: DictConfig, run: Run) -> int:
     kind: Any = tasks.find(policy.contract.task)
     settings = from_mapping(kind.config_type, policy.contract.training.get("settings", {}), at="the policy's settings")
     task = kind(robot, kind.settle(settings, None, {"command_range": policy.contract.command_range}))
-    env = TaskEnv(
-        task, RECORDED, robots=robots_config_of(config.randomization, skill), seed=run.seed, num_threads=run.threads
-    )
+    env = TaskEnv(task, RECORDED, robots=robots_config_of(config, skill), seed=run.seed, num_threads=run.threads)
     run.begin()
     about = {"randomization": str(config.randomization.name), "seed": run.seed}
     bundle = export(

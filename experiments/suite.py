@@ -27,7 +27,8 @@ def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
     """The scenarios that are asked for, by name. Raises InputError for one that there is not."""
     known: Any = OmegaConf.to_container(config.scenario, resolve=True)
     known.pop("name", None)
-    names = list(known) if config.scenarios is None else [str(name) for name in config.scenarios]
+    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
+    names = list(known) if asked is None else [str(name) for name in asked]
     if not names:
         raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
     for name in names:

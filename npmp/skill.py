@@ -27,13 +27,11 @@ from npmp.envs.features import (
 from npmp.envs.reference import Reference
 from npmp.memory import require_context
 from npmp.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
-from npmp.nets.skill_nets import JOINT_SCALE
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
-JOINT_REACH = 3.0  # [rad] from the home pose that a policy in joint space can ask for
 DECODERS = ("lstm", "joints")  # what turns latents into joint targets: skills, or nothing but a scale
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}  # what the networks' weights may be on disk
 # what the robot and the code settle; a module that says otherwise was made for something else
@@ -142,7 +140,6 @@ class SkillModule(nn.Module):
         net = NetConfig(latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1)
         kept = {key: value for key, value in said.items() if key in ("hold", "accelerometer", "command_range")}
         plain = SkillModule(replace(self.contract, net=asdict(net), decoder="joints", training=kept))
-        plain.latent_range.fill_(JOINT_REACH / JOINT_SCALE)
         for parameter in plain.parameters():  # of the encoder: nobody asks it, and a module's file has all its parts
             nn.init.zeros_(parameter)
         plain.context_scale.load_state_dict(self.context_scale.state_dict())

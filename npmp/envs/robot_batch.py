@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import mujoco
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import actuators, geometry
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, lever_of
@@ -109,6 +110,8 @@ class RobotBatch:
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
+        if config.actuator != IDEAL:
+            _refuse_gains(config.physics)
         model = with_nominal(model, config.physics)
         self.sim: Simulator = make_simulator(
             sim,
@@ -311,6 +314,17 @@ class RobotBatch:
         kept = {name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"}
         self.state, self.history = RobotState.unpack(kept["state"]), kept["history"]
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
+
+
+def _refuse_gains(physics: PhysicsConfig) -> None:
+    """Raises InputError where a preset names what a model of actuators has of its own."""
+    for name, joint in physics.nominal.items():
+        given = asdict(joint)
+        if named := [key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None]:
+            raise InputError(
+                f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself; leave these out, or"
+                f" use actuator={IDEAL}"
+            )
 
 
 def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:

@@ -90,6 +90,11 @@ class TaskEnv(Generic[T]):
         return Feet(self.robot).to(self.device)
 
     @property
+    def num_threads(self) -> int:
+        """Of the physics; 0: all cores."""
+        return int(self._place["num_threads"])
+
+    @property
     def sim(self) -> Simulator:
         """The simulations."""
         return self.robots.sim

@@ -211,6 +211,8 @@ def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: 
     most = bounds(command, success)
     upright = ~trial.fell.any(0)
     near = (speed <= most[0]) & (turn <= most[1])
+    if any(scenario.command) and not any(command):
+        near &= False  # what the policy's range has nothing of it has not mastered
     count, n = int((upright & near).sum()), len(upright)
     low, high = wilson(count, n)
     row: dict[str, Any] = {
@@ -236,7 +238,7 @@ def red_flags(
     Falls at the start are those of all scenarios, the rest is measured on those that are only a command.
     """
     plain = [outcome.trial for name, outcome in outcomes.items() if scenarios[name].plain]
-    turning = [outcomes[name].trial for name in outcomes if scenarios[name].plain and scenarios[name].command[2]]
+    turning = [out.trial for name, out in outcomes.items() if scenarios[name].plain and out.row["command"][2]]
     limit = torch.tensor(list(torque_limit))
     found = {"start_falls": early_falls([outcome.trial for outcome in outcomes.values()])}
     if plain:

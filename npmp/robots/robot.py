@@ -23,7 +23,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
@@ -85,6 +85,18 @@ class Robot:
     def home_joints(self) -> FloatArray:
         """(J,) joint angles of the home pose [rad]."""
         return self.home_qpos[7:]
+
+    @property
+    def carries_feet(self) -> NDArray[np.bool_]:
+        """(J,) which joints are of legs, between the root and a foot."""
+        model = self.model()
+        carrying: set[int] = set()
+        for name in self.foot_bodies:
+            body = model.body(name).id
+            while body:
+                carrying.add(int(body))
+                body = model.body_parentid[body]
+        return np.array([int(model.joint(name).bodyid[0]) in carrying for name in self.joint_names])
 
     @property
     def substeps(self) -> int:

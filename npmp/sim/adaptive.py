@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import ranges
 
 KINDS = ("none", "all", "each")
@@ -68,6 +69,8 @@ class Reach:
             for g, name in enumerate(self.names)
             for side in ((1,) if name == PUSHES else (-1, 1) if sizes[name] == 1 else (0,))
         ]
+        if not self.names:
+            raise InputError("randomization.adaptive: nothing is drawn whose range could follow success")
         if config.kind == "all":
             ends = [(0, 0)]  # one success rate, of no end
         self._of, self._side = torch.tensor(ends, device=device).view(-1, 2).T

@@ -12,8 +12,14 @@ from npmp.actuators.models import ActuatorModel, Memory
 
 
 def with_motors(model: mujoco.MjModel) -> mujoco.MjModel:
-    """The same model, its drives plain motors: a control is a torque [Nm], within the drive's limits."""
+    """The same model, its drives plain motors: a control is a torque [Nm], within the drive's limits.
+
+    What the joints have of damping and friction goes: it is in the torque that was measured behind it. Armature stays:
+    no model of torques is told the acceleration that a rotor's inertia takes.
+    """
     model = copy(model)
+    driven = model.jnt_dofadr[model.actuator_trnid[:, 0]]
+    model.dof_damping[driven], model.dof_frictionloss[driven] = 0.0, 0.0
     model.actuator_gaintype[:], model.actuator_biastype[:] = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_NONE
     model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
     model.actuator_gainprm[:, 0] = 1.0

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import mujoco
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,7 +80,7 @@ class PhysicsConfig:
     gain: Spread = field(default_factory=Spread)  # stiffness of the drives
     torque: Spread = field(default_factory=Spread)  # their torque limit
     actuators: float = 0.0  # how far the latents of a model of many actuators lie from the mean one's, in their std
-    weak_joint: float = 1.0  # the torque limit of one joint, drawn of all, times this besides; 1: none is weak
+    weak_joint: float = 1.0  # the torque limit of one joint of the legs, drawn, times this besides; 1: none is weak
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
@@ -228,6 +229,7 @@ class PhysicsRandomizer:
         # the draws become values where the simulator keeps its models
         self._place = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._place)
+        self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
         self._scaled = self._products(scaled) if scaled else None
         self._shifted = self._shifts(bodies[0]) if shifted else None
 
@@ -313,8 +315,9 @@ class PhysicsRandomizer:
                     1.0 + draws[:, self._columns["payload"]].squeeze(-1)
                 )
             if c.weak_joint < 1.0:
-                nu = self._sim.model.nu
-                weak = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * nu).long().clamp(max=nu - 1)  # (k, 1)
+                nu, legs = self._sim.model.nu, self._legs
+                which = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * len(legs)).long()  # (k, 1)
+                weak = legs[which.clamp(max=len(legs) - 1)]
                 hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)  # both ends of its range
                 drawn[:, -2 * nu :] *= torch.where(hit, c.weak_joint, 1.0)
             values.write(rows, drawn)

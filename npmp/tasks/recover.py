@@ -81,16 +81,30 @@ class Recover(DifferentiableTask):
         """As `Task.bind`."""
         super().bind(env)
         self.standing = Starts(self.robot).to(env.device)
-        self.fallen = tuple(part.to(env.device) for part in dropped(self.robot, self.config))
+        self.fallen, self.trial = self._drops(0), False
         self.target = torch.ones(env.num_envs, 1, device=env.device)
 
+    def _drops(self, seed: int) -> tuple[Tensor, ...]:
+        return tuple(part.to(self.env.device) for part in dropped(self.robot, self.config, seed, self.env.num_threads))
+
     # --- episodes ---
+
+    def script(self, steps: int, generator: torch.Generator) -> None:
+        """As `Task.script`: all robots begin on drops that no training has seen, none of them standing."""
+        self.seen, self.fallen = self.fallen, self._drops(1)
+        self.trial = True
+
+    def unscript(self) -> None:
+        """As `Task.unscript`."""
+        if self.trial:
+            self.fallen, self.trial = self.seen, False
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """As `Task.start`."""
         draw = torch.rand(2, len(ids), generator=generator, device=ids.device)
         row = (draw[0] * len(self.fallen[0])).long()
-        up = (draw[1] < self.config.standing_starts).unsqueeze(-1)
+        standing = 0.0 if self.trial else self.config.standing_starts
+        up = (draw[1] < standing).unsqueeze(-1)
         home = self.standing.draw(len(ids), generator)
         qpos, qvel, state = (part[row] for part in self.fallen)
         packed = torch.where(up, home.state.pack(), state)
@@ -128,8 +142,10 @@ class Recover(DifferentiableTask):
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S` and stay so until the
-        trial ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good."""
+        trial ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good. Who landed
+        on its feet does not count."""
         up = trial.seen["up"]  # (T, n)
+        up = up[:, ~up[0]] if not up[0].all() else up
         down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)  # steps until up for good
         seconds = down * trial.dt
         recovered = (up[-1] & (seconds <= IN_TIME_S)).float().mean().item()
@@ -181,17 +197,17 @@ class Recover(DifferentiableTask):
 RecoverEnv = TaskEnv[Recover]
 
 
-def dropped(robot: Robot, config: RecoverConfig, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Where drops leave a robot whose drives hold its joints: qpos (S, nq) and qvel (S, nv) float64, packed states.
+def dropped(robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Where drops leave a robot whose ideal drives hold its joints: qpos (S, nq) and qvel (S, nv) float64, packed
+    states.
 
-    Orientations are uniform over all. The seed is one and the same for all runs: which falls there are belongs to the
-    task.
+    Orientations are uniform over all. Which falls there are belongs to the task: seed 0 for training, 1 for trials.
     """
     c, n = config, config.drops
     generator = torch.Generator().manual_seed(seed)
     sim = BatchSim(
         flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)), n,
-        control_rate_hz=robot.control_rate_hz,
+        control_rate_hz=robot.control_rate_hz, num_threads=num_threads,
     )  # fmt: skip
     turn = torch.nn.functional.normalize(torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1)
     joints = torch.tensor(robot.home_joints, dtype=torch.float64)

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
     assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
-    assert "judges a policy of walk by; there are: dribble, walk" in says(f"module={module}", "task=path")
+    assert "judges a policy of walk by; there are: dribble, recover, walk" in says(f"module={module}", "task=path")
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")

@@ -192,7 +192,7 @@ def test_red_flags_by_hand() -> None:
     assert drives(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
     assert spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])) == pytest.approx(0.02**0.5)
     scenarios = {"turning": Scenario((0.0, 0.0, 0.5)), "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0))}
-    outcomes = {name: Outcome({}, trial, None) for name in scenarios}  # type: ignore[arg-type]
+    outcomes = {name: Outcome({"command": s.command}, trial, None) for name, s in scenarios.items()}  # type: ignore[arg-type]
     flags = {flag["name"]: flag for flag in red_flags(outcomes, scenarios, [10.0, 20.0], FlagConfig())}
     assert {name for name, flag in flags.items() if flag["raised"]} == {"jerk", "heat", "slip_mps"}
     assert set(flags) == set(asdict(FlagConfig()))
@@ -208,3 +208,13 @@ def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) ->
     assert outcome.trial.fell.shape == (15, 3) and outcome.row["trials"] == 3
     assert (outcome.trial.seen["achieved"][6, :, 1].abs() > 1.0).all()  # 3000 N for 20 ms on 30 kg
     assert (outcome.trial.seen["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
+
+
+def test_who_stands_still_has_not_mastered_what_its_range_has_nothing_of() -> None:
+    still = torch.zeros(400, 2, 3)
+    trial = Trial({"achieved": still, "base": torch.zeros(400, 2, 4)}, torch.zeros(400, 2),
+                  torch.zeros(400, 2, dtype=torch.bool), torch.zeros(401, 19), 0.02)  # fmt: skip
+    turn = Scenario((0.0, 0.0, 0.5))
+    assert row_of(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0
+    rest = Scenario((0.0, 0.0, 0.0))
+    assert row_of(rest, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 1.0

@@ -74,11 +74,11 @@ def test_who_falls_again_has_not_recovered(robot: Robot) -> None:
     up[50:, 0] = True  # after a second, for good
     up[200:, 1] = True  # too late
     up[50:100, 2] = True  # not for good
-    up[:, 3] = True
+    up[:, 3] = True  # landed on its feet, and does not count
     trial = Trial({"up": up}, torch.zeros(300, 4), torch.zeros(300, 4, dtype=torch.bool), torch.zeros(301, 19), dt)
     figures = task.figures(trial)
-    assert figures["recovered"] == 0.5 and figures["not_recovered"] == 0.5
-    assert figures["recovery_s"] == pytest.approx(1.0)  # the lower median of 0, 1, 4 and 6
+    assert figures["recovered"] == pytest.approx(1 / 3) and figures["not_recovered"] == pytest.approx(2 / 3)
+    assert figures["recovery_s"] == pytest.approx(4.0)  # the median of 1, 4 and 6
 
 
 def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) -> None:
@@ -103,3 +103,15 @@ def test_settings_out_of_range_are_refused() -> None:
     for wrong in ({"stand": (1.0, 0.5)}, {"drop_m": 0.0}, {"drops": 0}, {"standing_starts": 2.0}):
         with pytest.raises(ValueError):
             RecoverConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_trials_are_on_drops_that_no_training_has_seen_and_nobody_stands(robot: Robot) -> None:
+    env = env_of(robot, 8, standing_starts=1.0)
+    env.reset()
+    assert env.task.is_up(env.state, env.task.target).all()
+    trained = env.task.fallen[0]
+    env.task.script(10, torch.Generator())
+    env.reset()
+    assert not torch.isin(env.state.root_pos[:, 2].double(), trained[:, 2].float().double()).any()
+    env.task.unscript()
+    assert env.task.fallen[0] is trained
