@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Run, at_least, one_of
+from experiments.common import Run, at_least, one_of, say
 from experiments.typed import build
 from mocap_data.errors import InputError
 from npmp import actuators
@@ -32,6 +34,13 @@ def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -
         actuators.load(actuator)  # not at the first step only
     made = build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
     return made if adapts else made.whole()
+
+
+def note_other_drives(trained: Mapping[str, Any], config: DictConfig) -> None:
+    """Say so where what is judged was trained with other drives than it is judged with."""
+    before, now = trained.get("actuator", {}).get("name", IDEAL), str(config.get("actuator") or IDEAL)
+    if before != Path(now).name:
+        say(f"trained with actuator={before}, judged with actuator={now}")
 
 
 def collectors_of(config: DictConfig) -> CollectorsConfig | None:

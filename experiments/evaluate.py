@@ -12,7 +12,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from experiments import report
-from experiments.backend import backend_of, robots_config_of
+from experiments.backend import backend_of, note_other_drives, robots_config_of
 from experiments.common import Run, at_least, console, one_of, say, table, verb
 from experiments.report import policy_page
 from experiments.typed import build
@@ -112,6 +112,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     skill.check_robot(robot)
     motions = None if config.data is None else load_motions(config.data, robot, config.split)
     like = robots_config_of(config, skill)
+    note_other_drives(policy.contract.training, config)
     settings = build(JudgingConfig, config.evaluation, at="evaluation")
     place = {**backend_of(config, run), "num_threads": run.threads}
     found = judged(

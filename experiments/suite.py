@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import report
-from experiments.backend import backend_of, robots_config_of
+from experiments.backend import backend_of, note_other_drives, robots_config_of
 from experiments.common import Run, at_least, console, progress_bar, say, table, verb
 from experiments.failures import NOT_PASSED, OK
 from experiments.report import suite_page
@@ -53,6 +53,7 @@ def run(config: DictConfig, run: Run) -> int:
     within = as_command_range(policy.contract.command_range)
     base = Walk.settle(build(WalkConfig, config.task, at="task"), None, {"command_range": within})
     like = robots_config_of(config, skill)
+    note_other_drives(policy.contract.training, config)
     scenarios = scenarios_of(config)
     settings = {name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()}
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import checkpoint, ranges
-from npmp.envs.robot_batch import RobotBatchConfig
+from npmp import artifact, checkpoint, ranges
+from npmp.envs.robot_batch import IDEAL, RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig
@@ -242,6 +242,9 @@ class _Record:
         summary |= {"before": self.before, "after": self.latest}
         if (reach := trainer.env.robots.reach) is not None:
             summary["randomization_reached"] = reach.reached()
+        if (actuator := trainer.env.robots.config.actuator) != IDEAL:
+            weights = artifact.sha256(Path(actuator) / "actuator.safetensors")
+            summary["actuator"] = {"name": Path(actuator).name, "sha256": weights}
         # the artefact first: making it may leave figures in what the checkpoint then holds
         self.plan.save(summary)
         self.keep(log)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments import cli
 from experiments.reuse import main
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
+from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
 from npmp.reuse import HighLevelPolicy, find_module
@@ -132,3 +134,28 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     capfd.readouterr()
     assert reuse(tmp_path / "other", tmp_path / "no", start) == 2
     assert "the policy commands another skill module than" in capfd.readouterr().err
+
+
+def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_recorded(
+    module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    contract = ActuatorContract(
+        "conv", 400.0, ["a"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0], net=ActuatorNetConfig(width=4)
+    )
+    torch.manual_seed(1)
+    make(contract).save(tmp_path / "knee")
+    drives = f"actuator={tmp_path / 'knee'}"
+    for name in ("a", "b"):
+        assert reuse(module, tmp_path / name, drives) == 0
+    for path in (tmp_path / "b").rglob("checkpoint_0000000004.*"):
+        path.unlink()
+    assert main([f"resume={tmp_path / 'b'}", "threads=1"]) == 0
+    assert (tmp_path / "b" / "metrics.csv").read_bytes() == (tmp_path / "a" / "metrics.csv").read_bytes()
+    record = HighLevelPolicy.load(tmp_path / "a" / "policy").contract.training["actuator"]
+    assert record["name"] == "knee" and len(record["sha256"]) == 64
+    capfd.readouterr()
+    judge = ["evaluate", f"policy={tmp_path / 'a' / 'policy'}", f"module={module}", "task=walk", "debug=tiny"]
+    assert cli.main([*judge, f"out={tmp_path / 'judged'}"]) == 0
+    assert "trained with actuator=knee, judged with actuator=pd" in capfd.readouterr().out
+    assert reuse(module, tmp_path / "c", f"actuator={tmp_path / 'nowhere'}") == 2
+    assert "no actuator model in" in capfd.readouterr().err

@@ -212,7 +212,7 @@ def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) ->
 
 def test_who_stands_still_has_not_mastered_what_its_range_has_nothing_of() -> None:
     still = torch.zeros(400, 2, 3)
-    trial = Trial({"achieved": still, "base": torch.zeros(400, 2, 4)}, torch.zeros(400, 2),
+    trial = Trial({"achieved": still, "command": still, "base": torch.zeros(400, 2, 4)}, torch.zeros(400, 2),
                   torch.zeros(400, 2, dtype=torch.bool), torch.zeros(401, 19), 0.02)  # fmt: skip
     turn = Scenario((0.0, 0.0, 0.5))
     assert row_of(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0

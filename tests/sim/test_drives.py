@@ -12,11 +12,13 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp import robots
 from npmp.actuators.models import PD, ActuatorContract, ActuatorModel, ActuatorNetConfig, PDParameters, make
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene, make_simulator
-from npmp.sim.randomization import PhysicsConfig, Spread, normal_of
+from npmp.sim.drives import with_motors
+from npmp.sim.randomization import JointPhysics, PhysicsConfig, Spread, normal_of
 from tests.environments import imitation_env
 
 
@@ -155,3 +157,20 @@ def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
         standing(robot, 1, model_of("mlp", rate_hz=200.0))
     with pytest.raises(InputError, match="ideal drives only"):
         make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))
+
+
+def test_friction_that_was_measured_acts_once(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+    """OP3's joints have damping and friction; a preset of gains has no say over a model of torques."""
+    op3 = robots.load("op3")
+    scene = flat_scene(op3)
+    assert scene.dof_damping[6:].all() and scene.dof_frictionloss[6:].all()
+    model = with_motors(scene)
+    assert not model.dof_damping[6:].any() and not model.dof_frictionloss[6:].any()
+    assert (model.dof_armature == scene.dof_armature).all() and scene.dof_damping[6:].all()  # the other is as it was
+    model_of("mlp").save(tmp_path)
+    identified = {"LF_HAA": JointPhysics(kp=50.0)}
+    with pytest.raises(InputError, match="LF_HAA gives kp, which actuator= says by itself"):
+        imitation_env(
+            robot, motions, 1,
+            robots=RobotBatchConfig(actuator=str(tmp_path), physics=PhysicsConfig(nominal=identified)),
+        )  # fmt: skip
