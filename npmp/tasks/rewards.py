@@ -1,7 +1,7 @@
 """Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2 and 9; terms as in CoMic and dm_control).
 
 Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot alike. The penalty of
-motor current that eq. 14 adds for ANYmal needs an actuator model, and is not part of this yet.
+motor current that eq. 14 adds for ANYmal needs currents, which no log at hand has, and is not part of this yet.
 """
 
 from __future__ import annotations
