@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
 
 from experiments.common import Run, above_zero, plain, say, verb
-from experiments.failures import OK, USER_ERROR
+from experiments.failures import NOT_PASSED, OK
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import robots
 from npmp.deploy.bundle import Bundle, BundleContract
-from npmp.deploy.controller import Clock, Controller, ControllerConfig, Mode, SystemClock, drive
+from npmp.deploy.controller import (
+    TIME_IS_OVER,
+    Clock,
+    Controller,
+    ControllerConfig,
+    Mode,
+    SystemClock,
+    drive,
+    missed_deadlines,
+)
 from npmp.deploy.guard import GuardConfig
-from npmp.deploy.playback import Playback
+from npmp.deploy.playback import RECORDING_ENDED, Playback
 from npmp.deploy.realtime import prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
 from npmp.deploy.wire import RemoteRobot, UdpLine, identity
+from npmp.robots import Robot
 from npmp.settings import from_mapping
 from npmp.training.signals import signals_noted
+
+ENDS_WELL = (TIME_IS_OVER, RECORDING_ENDED, "SIGINT", "SIGTERM")
+SETTINGS = ("controller", "guard")  # what a recording says that it was made with
+MOST_DIFFERENCE = 1e-3  # [rad] of targets from the recorded ones, from rounding [D]
 
 
 @dataclass(frozen=True)
@@ -42,33 +58,39 @@ class Driven:
     clock: Clock
     asked: Callable[[float], FloatArray]
     seconds: float
-    writes: int | None = None  # per control step; None: as configured
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """Drive the robot; 2 where a watchdog ended it."""
+    """Drive the robot; 3 where a watchdog ended it, or where the policy of a recording does not answer as it did."""
     above_zero(config, "seconds")
     bundle = Bundle.read(str(config.bundle))
     contract, policy = bundle.contract, bundle.policy()
-    guard = from_mapping(GuardConfig, plain(config.guard), at="guard")
-    settings = from_mapping(ControllerConfig, plain(config.controller), at="controller")
-    kind = "log" if config.log is not None else str(config.interface)
     told: dict[str, Any] = {}
-    with _driven(kind, config, contract, run.seed, told) as driven:
-        if driven.writes is not None:
-            settings = replace(settings, writes=driven.writes)
+    kind, opened, recording = _opened(config, contract, run.seed, told)
+    settings, guard = _settings(config, recording)
+    run.begin()  # before there is a robot: whatever fails from then on, it is told to stop
+    with opened as driven:
         controller = Controller(contract, policy, settings, guard)
-        run.begin()
         recorder = Recorder(contract, kind)
         try:
             _drive(driven, controller, recorder, int(config.priority))
         finally:  # what led to a failure is what one wants to look at
-            recording = recorder.recording({"task": contract.task, "policy_sha256": contract.policy_sha256})
+            about = {"task": contract.task, "policy_sha256": contract.policy_sha256}
+            recording = recorder.recording({**about, "controller": asdict(settings), "guard": asdict(guard)})
             write_recording(run.folder / "recording.h5", recording)
     found = {**summary(recording, controller), **told}
     write_json(run.folder / "deploy.json", found)
     report(found, run.folder)
-    return USER_ERROR if found["tripped"] else OK
+    return NOT_PASSED if found["tripped"] or answers_otherwise(found) else OK
+
+
+def _settings(config: DictConfig, played: Recording | None) -> tuple[ControllerConfig, GuardConfig]:
+    """As configured; for a recording that is played those that it was made with, where it says so, and one reading per
+    control step."""
+    given = plain(config) | ({} if played is None else {k: v for k, v in played.about.items() if k in SETTINGS})
+    controller = from_mapping(ControllerConfig, given["controller"], at="controller")
+    guard = from_mapping(GuardConfig, given["guard"], at="guard")
+    return (controller if played is None else replace(controller, writes=1)), guard
 
 
 def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority: int) -> None:
@@ -79,33 +101,55 @@ def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority:
             say(f"priority={priority} is not granted by this system; deadlines may be missed when it is busy")
         drive(
             driven.robot, controller, seconds=driven.seconds, clock=driven.clock, asked=driven.asked,
-            note=recorder.note, stop=lambda: bool(signals),
+            note=recorder.note, stop=lambda: signals[0].name if signals else "",
         )  # fmt: skip
 
 
-@contextmanager
-def _driven(
-    kind: str, config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
-) -> Iterator[Driven]:
-    """The robot that robot= names; told: filled with what it says afterwards. Raises InputError for none."""
-    command = _command(config, contract)
-    if kind == "log":
+def _opened(
+    config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
+) -> tuple[str, AbstractContextManager[Driven], Recording | None]:
+    """What robot= names, the robot itself, which is made when it is entered, and the recording that it is, if any.
+
+    told: filled with what it says afterwards. Raises InputError for none.
+    """
+    command, kind = _command(config, contract), str(config.interface)
+    if config.log is not None and kind not in ("sim", "log"):
+        raise InputError(f"robot={kind} and log={config.log}: a recording is played without a robot")
+    if config.log is not None or kind == "log":
         if config.log is None:
             raise InputError("robot=log needs log=, a recording of npmp deploy")
         recording = read_recording(str(config.log))
         refuse_other_robot(contract, recording.robot, recording.joint_names)
-        again = Playback(recording)
-        asked = again.command if command is None else lambda _: command
-        yield Driven(again, again, asked, float("inf"), writes=1)
-        told["playback"] = same_targets(recording, again.written)
-        return
+        if recording.rate_hz != contract.control_rate_hz:
+            rates = f"{contract.control_rate_hz:g} Hz, the recording {recording.rate_hz:g}"
+            raise InputError(f"log={config.log}: the bundle has {rates}")
+        return "log", _played(recording, command, contract, told), recording
     asked_for = np.zeros(len(contract.command)) if command is None else command
-    timed = (SystemClock(), lambda _: asked_for, float(config.seconds))
     if kind == "sim":
-        with _simulated(config, contract, seed, told) as (remote, clock):
-            yield Driven(remote, clock, *timed[1:])
-    else:
-        yield Driven(own_interface(kind)(contract), *timed)
+        robot, settings = _simulation(config, contract)
+        return kind, _simulated(robot, settings, config, contract, seed, asked_for, told), None
+    return kind, _own(own_interface(kind), contract, asked_for, float(config.seconds)), None
+
+
+@contextmanager
+def _played(
+    recording: Recording, command: FloatArray | None, contract: BundleContract, told: dict[str, Any]
+) -> Iterator[Driven]:
+    again = Playback(recording)
+    yield Driven(again, again, again.command if command is None else lambda _: command, float("inf"))
+    same = recording.about.get("policy_sha256") == contract.policy_sha256
+    told["playback"] = {**same_targets(recording, again.written), "same_policy": same, "same_command": command is None}
+
+
+@contextmanager
+def _own(
+    made: Callable[[BundleContract], RobotInterface], contract: BundleContract, asked: FloatArray, seconds: float
+) -> Iterator[Driven]:
+    robot = made(contract)
+    try:
+        yield Driven(robot, SystemClock(), lambda _: asked, seconds)
+    finally:
+        robot.stop()
 
 
 def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
@@ -129,28 +173,36 @@ def refuse_other_robot(contract: BundleContract, robot: str, joint_names: Sequen
         raise InputError(f"the bundle is for '{contract.robot}' with {len(contract.joint_names)} joints, not '{robot}'")
 
 
-@contextmanager
-def _simulated(
-    config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
-) -> Iterator[tuple[RemoteRobot, Clock]]:
-    """The simulated robot, in a process of its own or in simulated time; told["robot"]: what it says when it ends."""
+def _simulation(config: DictConfig, contract: BundleContract) -> tuple[Robot, SimulatedConfig]:
+    """Raises InputError where the bundle is for another robot than is here, or for settings that cannot be."""
     robot = robots.load(contract.robot)
     if robot.model_sha256 != contract.model_sha256:
         raise InputError(f"the bundle is for another '{contract.robot}': its model's checksum differs")
     refuse_other_robot(contract, robot.name, robot.joint_names)
     settings = from_mapping(SimulatedConfig, plain(config.sim), at="sim")
-    name, joints = identity(robot.name, robot.model_sha256), len(robot.joint_names)
+    if settings.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
+        raise InputError(f"sim.deadman_ms={settings.deadman_ms:g} must be more than two physics steps, {least:g} ms")
+    return robot, settings
+
+
+@contextmanager
+def _simulated(
+    robot: Robot, settings: SimulatedConfig, config: DictConfig, contract: BundleContract, seed: int,
+    asked: FloatArray, told: dict[str, Any],
+) -> Iterator[Driven]:  # fmt: skip
+    """The simulated robot, in a process of its own or in simulated time; told["robot"]: what it says when it ends."""
+    name, joints, seconds = identity(robot.name, robot.model_sha256), len(robot.joint_names), float(config.seconds)
     if not settings.realtime:
         line = Stepped(make_station(robot, contract.accelerometer, settings, seed))
         remote = RemoteRobot(name, joints, line, line.now)
-        yield remote, line
+        yield Driven(remote, line, lambda _: asked, seconds)
         told["robot"], told["refused"] = line.station.summary(), dict(remote.inbox.refused)
         return
     udp = UdpLine()
     remote = RemoteRobot(name, joints, udp)
     process = spawn(robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority))
     try:
-        yield remote, SystemClock()
+        yield Driven(remote, SystemClock(), lambda _: asked, seconds)
         said, _ = process.communicate(timeout=30 * settings.silence_s)
         told["robot"] = json.loads(said) if said else {"ended": process.returncode}
         told["refused"] = dict(remote.inbox.refused)
@@ -167,18 +219,29 @@ def own_interface(place: str) -> Callable[[BundleContract], RobotInterface]:
     if not where or not name.isidentifier():
         raise InputError(f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected")
     try:
-        if where.endswith(".py"):
-            if not Path(where).is_file():
-                raise InputError(f"robot={place}: no file {where}")
-            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
-            assert spec is not None and spec.loader is not None  # of a file that ends in .py
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(where)
-        return getattr(module, name)  # type: ignore[no-any-return]
-    except (ImportError, AttributeError) as error:
+        found = getattr(_module(where), name)
+    except (ImportError, AttributeError, SyntaxError, FileNotFoundError) as error:
         raise InputError(f"robot={place}: {error}") from error
+    lacking = [method for method in ("read", "write", "stop") if not callable(getattr(found, method, None))]
+    if not isinstance(found, type) or lacking:
+        raise InputError(f"robot={place} is no class with the methods read, write and stop")
+    try:
+        inspect.signature(found).bind("contract")
+    except TypeError as error:
+        raise InputError(f"robot={place} must be made from the bundle's contract alone: {error}") from error
+    return found
+
+
+def _module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    if not Path(where).is_file():
+        raise FileNotFoundError(f"no file {where}")
+    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    assert spec is not None and spec.loader is not None  # of a file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def same_targets(recording: Recording, written: Sequence[FloatArray]) -> dict[str, float]:
@@ -190,18 +253,26 @@ def same_targets(recording: Recording, written: Sequence[FloatArray]) -> dict[st
     return {"steps": steps, "target_difference_rad": float(apart.max())}
 
 
+def answers_otherwise(found: dict[str, Any]) -> bool:
+    """Whether the policy of a recording, asked for the same, did not answer as it was recorded."""
+    again = found.get("playback", {})
+    same = again.get("same_policy") and again["same_command"]
+    return bool(same and again["target_difference_rad"] > MOST_DIFFERENCE)
+
+
 def summary(recording: Recording, controller: Controller) -> dict[str, Any]:
     """The figures of a run."""
     columns, acting = recording.columns, recording.acting
     late, work = columns["late_s"][:, 0], columns["work_s"][:, 0]
+    missed = int(missed_deadlines(late, 1.0 / recording.rate_hz).sum())
     moved = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
     reason = controller.reason
     return {
         "robot_name": recording.robot, "source": recording.source, "ended": reason,
-        "tripped": reason not in ("the time is over", "the recording has ended"),
+        "tripped": reason not in ENDS_WELL,
         "modes": [[when - controller.history[0][0], mode.name.lower(), why] for when, mode, why in controller.history],
         "policy_s": float(acting.sum() / recording.rate_hz), "steps": len(late),
-        "deadlines": {"missed": int((late > 0.5 / recording.rate_hz).sum()), "late_ms": spread(1e3 * late)},
+        "deadlines": {"missed": missed, "late_ms": spread(1e3 * late)},
         "work_us": spread(1e6 * work), "state_age_ms": spread(1e3 * columns["state_age_s"][acting]),
         "limited_share": float(moved.mean()) if acting.any() else 0.0,
     }  # fmt: skip
@@ -224,6 +295,10 @@ def report(found: dict[str, Any], folder: Path) -> None:
     )
     if "playback" in found:
         say(f"targets differ from the recorded ones by at most {found['playback']['target_difference_rad']:.2g} rad")
+        if not found["playback"]["same_policy"]:
+            say("the recording was made with another policy than the bundle's")
+        if answers_otherwise(found):
+            say(f"that is more than {MOST_DIFFERENCE:g} rad: the bundle does not answer as it did")
     say(f"recording and figures: {folder}")
 
 

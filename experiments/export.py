@@ -38,7 +38,7 @@ def export_policy(config: DictConfig, run: Run) -> int:
     from experiments.backend import robots_config_of
     from npmp import modules, policies, tasks
     from npmp.artifact import sha256
-    from npmp.deploy.bundle import replay
+    from npmp.deploy.bundle import FEWEST_STEPS, replay
     from npmp.deploy.export import export
     from npmp.devices import seed_everything
     from npmp.envs import TaskEnv
@@ -46,7 +46,7 @@ def export_policy(config: DictConfig, run: Run) -> int:
     from npmp.settings import from_mapping
     from npmp.skill import SkillModule
 
-    at_least(config, steps=1)
+    at_least(config, steps=FEWEST_STEPS)
     seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
     folder, robot = policies.find(str(config.policy)), robots.load(config.robot.name)
     policy = HighLevelPolicy.load(folder)

@@ -33,6 +33,8 @@ MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")  # inputs of the graph that
 DIGEST = 64  # characters
 CAST: Any = {"casting": "same_kind"}  # double precision into the graph's single precision
 PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
+RATES_HZ = (1.0, 1e5)  # of control at least, of physics at most: what is slower or faster is a slip [D]
+FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden recording that says anything [D]
 TOLERANCE = 1e-5  # [rad] of what a graph may answer otherwise than its golden recording, shown the same
 
 FloatArray = NDArray[np.float64]
@@ -105,10 +107,23 @@ class BundleContract:
                 raise ValueError(f"{name} needs pairs [low, high]")
         if self.hold not in ("zero_order", "first_order") or self.accelerometer not in ("imu", "root"):
             raise ValueError(f"no hold {self.hold!r:.40} or accelerometer {self.accelerometer!r:.40} is known here")
-        if not 0.0 < self.control_rate_hz <= self.physics_rate_hz:
-            raise ValueError("control_rate_hz must be above zero and at most physics_rate_hz")
+        slowest, fastest = RATES_HZ
+        if not slowest <= self.control_rate_hz <= self.physics_rate_hz <= fastest:
+            raise ValueError(f"{slowest:g} <= control_rate_hz <= physics_rate_hz <= {fastest:g} must hold")
+        self._check_joints()
         if self.observation != observation_layout(joints) or set(self.memory) != set(MEMORY):
             raise ValueError("its observation or memory is not what this npmp can give")
+
+    def _check_joints(self) -> None:
+        if len(set(self.joint_names)) < len(self.joint_names):
+            raise ValueError("joint_names names a joint twice")
+        for name in ("kp", "torque_limit", "velocity_limit"):
+            if not all(0.0 < value < math.inf for value in getattr(self, name)):
+                raise ValueError(f"{name} must be above 0")
+        if not all(0.0 <= value < math.inf for value in self.kd):
+            raise ValueError("kd must be at least 0")
+        if not all(low <= home <= high for home, (low, high) in zip(self.home_pose, self.joint_range)):
+            raise ValueError("home_pose lies outside joint_range")
 
     def in_graph(self) -> str:
         """What the graph says of itself, too: all but the files' checksums, as JSON."""
@@ -170,14 +185,26 @@ class Bundle:
         """What was recorded when it was exported.
 
         Raises:
-          InputError: for arrays of other names or shapes.
+          InputError: for arrays of other names, shapes or types, values that are not finite, or too few steps.
         """
         joints, commands, path = len(self.contract.joint_names), len(self.contract.command), self.folder / GOLDEN
         with reading(path), np.load(io.BytesIO(self._content[GOLDEN]), allow_pickle=False) as file:
-            found = Golden(**{name: file[name] for name in file.files})
+            arrays = {name: file[name] for name in file.files}
+        if set(arrays) != set(Golden._fields):
+            raise InputError(
+                f"'{path}' has the arrays {', '.join(arrays)!s:.200}; expected {', '.join(Golden._fields)}"
+            )
+        found = Golden(**arrays)
         widths = {"joint_pos": joints, "gyro": 3, "accelerometer": 3, "up": 3, "command": commands, "target": joints}
-        if any(getattr(found, name).shape != (len(found.reset), width) for name, width in widths.items()):
+        if any(arrays[name].shape != (found.reset.size, width) for name, width in widths.items()):
             raise InputError(f"'{path}' does not fit its {CONTRACT}: arrays of other shapes")
+        for name in widths:
+            if not np.issubdtype(arrays[name].dtype, np.floating) or not np.isfinite(arrays[name]).all():
+                raise InputError(f"'{path}': {name} must be finite numbers")
+        if found.reset.dtype != bool or found.reset.ndim != 1 or not found.reset[:1].all():
+            raise InputError(f"'{path}': reset must be true or false for each step, true at the first")
+        if (steps := found.reset.size) < FEWEST_STEPS or found.reset.sum() < FEWEST_RESETS:
+            raise InputError(f"'{path}' has {steps} steps; {FEWEST_STEPS} with {FEWEST_RESETS} resets are needed")
         return found
 
 
@@ -190,7 +217,8 @@ def _sealed(content: dict[str, Any]) -> bytes:
     """bundle.json with the SHA-256 of its own bytes in it, computed with zeros in that place."""
     blank = "0" * DIGEST
     data = (json.dumps({**content, "sha256": blank}, indent=2) + "\n").encode()
-    return data.replace(blank.encode(), hashlib.sha256(data).hexdigest().encode())
+    before, _, after = data.rpartition(blank.encode())  # the last: a checksum within may be all zeros, too
+    return before + hashlib.sha256(data).hexdigest().encode() + after
 
 
 def _unsealed(data: bytes, path: Path) -> BundleContract:
@@ -201,7 +229,8 @@ def _unsealed(data: bytes, path: Path) -> BundleContract:
     if content.get("version") != VERSION:
         raise InputError(f"'{path}' has version {content.get('version')!r:.20}; this npmp reads version {VERSION}")
     digest = str(content.get("sha256"))
-    if hashlib.sha256(data.replace(digest.encode(), b"0" * DIGEST)).hexdigest() != digest:
+    before, _, after = data.rpartition(digest.encode() or b"\n")
+    if hashlib.sha256(before + b"0" * DIGEST + after).hexdigest() != digest:
         raise InputError(f"'{path}' was changed after it was written: its checksum differs")
     return from_mapping(BundleContract, content, at=f"'{path}'", ignore=("schema", "version", "sha256"))
 

@@ -35,7 +35,7 @@ class Difference:
     second: tuple[float, ...]
     ks: float  # Kolmogorov-Smirnov: the most that the shares below any value differ, 0 to 1
     wasserstein: float  # the mean distance that samples must be moved, in the channel's unit
-    relative: float  # the same over the spread (deviation) of both sides together, LEAST_SPREAD at the least
+    relative: float  # the same over the spread (deviation) within the sides, LEAST_SPREAD at the least
 
 
 def channels(recording: Recording) -> dict[str, NDArray[np.float64]]:
@@ -60,7 +60,8 @@ def difference(channel: str, first: NDArray[np.float64], second: NDArray[np.floa
     moved = float((apart[:-1] * np.diff(grid)).sum())
     before, after = (tuple(float(q) for q in np.quantile(side, QUANTILES)) for side in (first, second))
     unit = UNITS[channel.partition("/")[0]]
-    spread = max(float(grid.std()), LEAST_SPREAD[unit])
+    # within the sides: together they would spread with their distance, and all that are far apart would tie
+    spread = max(float(np.sqrt((first.var() + second.var()) / 2)), LEAST_SPREAD[unit])
     return Difference(channel, unit, before, after, float(apart.max()), moved, moved / spread)
 
 

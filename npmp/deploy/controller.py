@@ -17,11 +17,14 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from npmp import ranges
 from npmp.deploy.bundle import BundleContract, Readings
 from npmp.deploy.guard import Guard, GuardConfig, checked_command, ramped, safe_target
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
+
+TIME_IS_OVER = "the time is over"
 
 
 class Mode(IntEnum):
@@ -108,12 +111,12 @@ class Controller:
         missed: int,
         *,
         stopped: str = "",
-        over: bool = False,
+        over: str = "",
         begins: bool = True,
     ) -> Mode:
         """Take a state (None: nothing new), judge it, and change the mode where it must be.
 
-        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: the time is.
+        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: why the run ends well.
         begins: a control step does. It damps at any time, and goes on to another mode only there.
         """
         if state is not None:
@@ -128,13 +131,13 @@ class Controller:
         self.move_on(now, trip, over, begins)
         return self.mode
 
-    def move_on(self, now: float, trip: str, over: bool = False, begins: bool = True) -> None:
-        """Go to the next mode; trip: why to damp, "" for no reason."""
+    def move_on(self, now: float, trip: str, over: str = "", begins: bool = True) -> None:
+        """Go to the next mode; trip: why to damp, "" for no reason; over: why the run ends well."""
         seen = begins and self.state is not None
         stood = begins and not trip and self._stood(now)  # nobody looks into a state that is refused
-        mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=over)
+        mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=bool(over))
         if mode is not self.mode:
-            self._enter(mode, now, trip or ("the time is over" if over else ""))
+            self._enter(mode, now, trip or over)
 
     def _enter(self, mode: Mode, now: float, reason: str = "") -> None:
         self.mode, self.reason, self.began = mode, reason, now
@@ -178,6 +181,12 @@ class Controller:
         return Order(self.mode, self.target, proposed, self.command)
 
 
+def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
+    """How many deadlines were missed by more than half a period of dt [s] where a control step begins so late: its own,
+    and those of the steps that were slept through."""
+    return np.maximum(0, np.ceil(np.asarray(late_s) / dt - 0.5)).astype(np.int64)
+
+
 class Clock(Protocol):
     """Time [s], and waiting until it."""
 
@@ -200,7 +209,7 @@ class Step(NamedTuple):
     """What a control step was, for the recording."""
 
     now: float  # when it began [s]
-    late: float  # after its deadline [s]
+    late: float  # after the first deadline since the step before [s]
     work: float  # until its target was written [s]
     state: State | None
     asked: FloatArray  # (c,) the command before ramp and ranges
@@ -215,13 +224,13 @@ def drive(
     clock: Clock,
     asked: Callable[[float], FloatArray],
     note: Callable[[Step], None],
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], str] = str,
 ) -> None:
-    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says so.
+    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says why.
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps the robot is read and
-    watched, and told the last target again, as far as it still is safe. A control step that begins later than half a
-    period is a missed deadline.
+    watched, and told the last target again, as far as it still is safe. `missed_deadlines` counts
+    what a late step misses.
 
     asked: the command at a time since the start [s]. note: takes every control step.
     """
@@ -236,7 +245,8 @@ def drive(
             tick = max(tick, int((now - start) * writes / dt))  # what was slept through is left out
             begins, late = tick // writes > last, now - (start + (last + 1) * dt)
             if begins:
-                last, missed = tick // writes, missed + 1 if late > 0.5 * dt else 0
+                more = int(missed_deadlines(late, dt))
+                last, missed = tick // writes, missed + more if more else 0
             _watch(robot, controller, now, missed, begins, seconds, stop)
             if begins:
                 order = _decide(controller, now, asked(now - start))
@@ -260,15 +270,15 @@ def _watch(
     missed: int,
     begins: bool,
     seconds: float,
-    stop: Callable[[], bool],
+    stop: Callable[[], str],
 ) -> None:
     state, stopped = None, ""
     try:
         state = robot.read()
     except RobotStopped as error:
         stopped = str(error)
-    over = controller.mode is Mode.POLICY and now - controller.began >= seconds
-    controller.watch(now, state, missed, stopped=stopped, over=over or stop(), begins=begins)
+    over = TIME_IS_OVER if controller.mode is Mode.POLICY and now - controller.began >= seconds else stop()
+    controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
 
 
 def _decide(controller: Controller, now: float, command: FloatArray) -> Order:

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from npmp import ranges
-from npmp.deploy.bundle import BundleContract
+from npmp.deploy.bundle import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
+from npmp.deploy.wire import AHEAD_S
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,11 @@ class GuardConfig:
     tilt_deg: float = 45.0  # of the trunk's vertical from the world's; walking was trained within it
     joint_margin_rad: float = 0.15  # beyond the joint's range
     velocity_share: float = 1.2  # of the joint's velocity limit
+    velocity_impossible: float = 3.0  # times that limit no drive can reach: not even once
+    gyro_radps: float = 35.0  # of any axis; more than IMUs measure
+    accelerometer_g: float = 20.0  # of any axis, as a mean over a control step
     torque_share: float = 0.8  # of the joint's torque limit: for targets, and for what is measured
-    overload_s: float = 0.2  # velocity and torque may be above their share for less than this
+    overload_s: float = 0.2  # velocity and torque may be above their share for less than this, less the time below
     temperature_c: float = 70.0  # of any motor
     command_ramp_s: float = 1.0  # from zero to the end of a command's range
 
@@ -41,7 +45,7 @@ class GuardConfig:
         ranges.above_zero(self, "state_age_s", "tilt_deg", "velocity_share", "overload_s", "command_ramp_s")
         ranges.at_least_one(self, "missed_deadlines")
         ranges.not_negative(self, "joint_margin_rad")
-        ranges.above_zero(self, "torque_share", "temperature_c")
+        ranges.above_zero(self, "torque_share", "temperature_c", "velocity_impossible", "gyro_radps", "accelerometer_g")
         ranges.share(self, "torque_share")
 
 
@@ -55,22 +59,26 @@ class Limits:
     lower: FloatArray  # (nu,)
     upper: FloatArray  # (nu,)
     velocity: FloatArray  # (nu,) the share of the limit that is allowed
+    impossible: FloatArray  # (nu,) a velocity that no drive can reach
     command: FloatArray  # (c, 2)
 
     @staticmethod
     def of(contract: BundleContract, config: GuardConfig) -> Limits:
         lower, upper = np.array(contract.joint_range, dtype=float).T
-        velocity = np.array(contract.velocity_limit, dtype=float) * config.velocity_share
+        fastest = np.array(contract.velocity_limit, dtype=float)
+        velocity, impossible = fastest * config.velocity_share, fastest * config.velocity_impossible
         torque = np.array(contract.torque_limit, dtype=float) * config.torque_share
         command = np.array(contract.command_range, dtype=float).reshape(-1, 2)
-        return Limits(np.array(contract.kp), np.array(contract.kd), torque, lower, upper, velocity, command)
+        kp, kd = np.array(contract.kp), np.array(contract.kd)
+        return Limits(kp, kd, torque, lower, upper, velocity, impossible, command)
 
 
 def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
     """The nearest target (nu,) within the joints' ranges at which the drives, as the state is, stay below the torque.
 
     torque = kp (target - q) - kd v, so |torque| <= limit where target is in q + (kd v -+ limit) / kp. Where a joint is
-    so far out of its range that both cannot be had, the torque's limit counts.
+    so far out of its range that both cannot be had, the torque's limit counts, but no target is further out than the
+    joint itself, however fast it is.
 
     Raises:
       ValueError: for a target of another width or that is not finite.
@@ -81,7 +89,8 @@ def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
     damping = limits.kd * state.joint_vel
     lowest = state.joint_pos + (damping - limits.torque) / limits.kp
     highest = state.joint_pos + (damping + limits.torque) / limits.kp
-    return np.clip(inside, lowest, highest)
+    within = np.clip(inside, lowest, highest)
+    return np.clip(within, np.minimum(limits.lower, state.joint_pos), np.maximum(limits.upper, state.joint_pos))
 
 
 def checked_command(wanted: ArrayLike, limits: Limits) -> FloatArray:
@@ -103,11 +112,12 @@ def ramped(before: FloatArray, wanted: FloatArray, limits: Limits, dt: float, ra
 
 
 class Guard:
-    """Watchdogs. It remembers since when joints have been too fast or too strong, and nothing else."""
+    """Watchdogs. It remembers for how long joints have been too fast or too strong, and nothing else."""
 
     def __init__(self, contract: BundleContract, config: GuardConfig):
         self.config, self.limits, self.names = config, Limits.of(contract, config), contract.joint_names
-        self.since: dict[str, float] = {}  # what is above its limit, and since when [s]
+        self.looked: float | None = None  # when, the last time [s]
+        self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}  # (nu,) [s], less time below
 
     def trip(self, now: float, state: State | None, missed: int) -> str:
         """Why the robot must be damped, "" where all is well.
@@ -120,6 +130,7 @@ class Guard:
         return (
             self._malformed(state)
             or self._timing(now - state.time_s, missed)
+            or self._absurd(state)
             or self._posture(state)
             or self._overload(now, state)
         )
@@ -138,8 +149,22 @@ class Guard:
     def _timing(self, age: float, missed: int) -> str:
         if not age <= self.config.state_age_s:
             return f"the state is {1e3 * age:.0f} ms old"
+        if age < -AHEAD_S:
+            return f"the state is from {-1e3 * age:.0f} ms ahead"
         if missed >= self.config.missed_deadlines:
             return f"{missed} deadlines missed in a row"
+        return ""
+
+    def _absurd(self, state: State) -> str:
+        """What no sensor of a sound robot says, not even once."""
+        speed = np.abs(state.joint_vel)
+        worst = int((speed / self.limits.impossible).argmax())
+        if speed[worst] > self.limits.impossible[worst]:
+            return f"{self.names[worst]} moves by {speed[worst]:.3g} rad/s, as no drive can"
+        if (turn := np.abs(state.gyro).max()) > self.config.gyro_radps:
+            return f"the gyro says {turn:.3g} rad/s"
+        if (force := np.abs(state.accelerometer).max() / GRAVITY) > self.config.accelerometer_g:
+            return f"the accelerometer says {force:.3g} g"
         return ""
 
     def _posture(self, state: State) -> str:
@@ -159,16 +184,16 @@ class Guard:
         return ""
 
     def _overload(self, now: float, state: State) -> str:
-        """What has been above its limit for too long."""
+        """What has been above its limit for too long. Time below is taken off, so that one good sample excuses
+        nothing."""
+        passed, self.looked = now - (now if self.looked is None else self.looked), now
         for word, values, limit in (
             ("fast", state.joint_vel, self.limits.velocity),
             ("strong", state.joint_torque, self.limits.torque),
         ):
             above = np.abs(values) > 1.001 * limit  # targets are sent up to the limit itself
-            for name, too_much in zip(self.names, above):
-                key = f"{name} is too {word}"
-                if not too_much:
-                    self.since.pop(key, None)
-                elif now - self.since.setdefault(key, now) >= self.config.overload_s:
-                    return f"{key} for {self.config.overload_s:g} s"
+            spent = self.above_s[word] = np.maximum(0.0, self.above_s[word] + np.where(above, passed, -passed))
+            worst = int(spent.argmax())
+            if spent[worst] >= self.config.overload_s - 1e-9:
+                return f"{self.names[worst]} is too {word} for {self.config.overload_s:g} s"
         return ""

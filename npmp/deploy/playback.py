@@ -11,6 +11,8 @@ from npmp.deploy.controller import Mode
 from npmp.deploy.recording import SENSED, Recording
 from npmp.deploy.robot import FloatArray, RobotStopped, State
 
+RECORDING_ENDED = "the recording has ended"
+
 
 class Playback:
     """A `RobotInterface` and a `Clock`. Use it with `writes=1`: one reading per control step."""
@@ -39,7 +41,7 @@ class Playback:
 
     def read(self) -> State | None:
         if self.row >= self.rows:
-            raise RobotStopped("the recording has ended")
+            raise RobotStopped(RECORDING_ENDED)
         if not np.isfinite(self.age_s[self.row]):
             return None
         sensed = {name: self.sensed[name][self.row] for name in SENSED}

@@ -39,7 +39,7 @@ class SimulatedConfig:
     jitter_ms: float = 0.0  # more, uniform, drawn for each
     loss: float = 0.0  # share of datagrams that never come
     keeps_order: bool = True  # no datagram overtakes another, as on a line with a queue
-    deadman_ms: float = 50.0  # without a good command, then it damps
+    deadman_ms: float = 50.0  # without a good command, then it damps; more than two physics steps
     silence_s: float = 1.0  # without any, then the process ends
     realtime: bool = True  # false: in this process, as fast as it goes, the same for the same seed
     crouch: float = 2.5  # legs start at the home pose's angles times this, within their ranges
@@ -195,9 +195,9 @@ class Station:
         """One physics step; returns the datagrams that leave the line."""
         for datagram in self.incoming.due(now):
             self._obey(datagram, now)
-        silent = now - self.heard if self.heard is not None else 0.0
+        silent = 0.0 if self.heard is None else now - self.heard
         # the command may have come a step before it was looked at, and the next look is a step away
-        if silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt:
+        if self.heard is not None and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt:
             self._damp(now, f"no command for {1e3 * silent:.1f} ms")
         self.simulated.step()
         self._look()
@@ -294,7 +294,10 @@ def spawn(
     """Start the robot's process; it prints its summary as JSON when it ends, some time after the controller has."""
     told = {"robot": robot, "accelerometer": accelerometer, "address": address, "seed": seed, "priority": priority}
     arguments = [sys.executable, "-m", "npmp.deploy.simulated", json.dumps({**told, "config": asdict(config)})]
-    return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    # in a session of its own: Ctrl-C is for the controller, which then damps the robot
+    return subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def main(told: Mapping[str, Any]) -> None:

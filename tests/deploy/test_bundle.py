@@ -98,7 +98,7 @@ def test_what_it_is_not_made_for_is_refused_and_not_remembered(
 
 def test_its_golden_recording(bundle: Bundle) -> None:
     result = replay(bundle.policy(), bundle.golden())
-    assert result.difference < 1e-6 and result.on_its_own < 1e-6 and len(result.seconds) == 4
+    assert result.difference < 1e-6 and result.on_its_own < 1e-6 and len(result.seconds) == 100
     off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
     assert replay(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)  # at the first step
 
@@ -124,7 +124,7 @@ def test_without_onnxruntime_it_says_what_to_install(bundle: Bundle, monkeypatch
 
 
 def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
-    exact = [1.0 / 3.0, np.nextafter(2.0, 3.0)]
+    exact = [1.0 / 3.0, np.nextafter(1.0, 2.0)]
     assert toys.write(tmp_path, home_pose=exact).contract.home_pose == exact
 
 
@@ -158,6 +158,14 @@ def test_a_missing_file_is_named(bundle: Bundle, name: str) -> None:
         ({"kp": [10.0]}, "other lengths of kp"),
         ({"kp": [10.0, "high"]}, "kp"),
         ({"joint_range": [[1.0, -1.0], [0.0, 1.0]]}, "pairs"),
+        ({"kp": [10.0, 0.0]}, "kp must be above 0"),
+        ({"kd": [0.1, -0.2]}, "kd must be at least 0"),
+        ({"torque_limit": [5.0, -5.0]}, "torque_limit must be above 0"),
+        ({"velocity_limit": [0.0, 10.0]}, "velocity_limit must be above 0"),
+        ({"joint_names": ["hip", "hip"]}, "names a joint twice"),
+        ({"home_pose": [0.1, -2.1]}, "home_pose lies outside"),
+        ({"control_rate_hz": 0.01}, "control_rate_hz"),
+        ({"physics_rate_hz": 1e9}, "physics_rate_hz"),
         ({"hold": "third_order"}, "hold"),
         ({"command": []}, "command_unit"),
         ({"observation": []}, "observation"),
@@ -169,6 +177,10 @@ def test_a_contract_that_cannot_be_is_refused(bundle: Bundle, changes: dict[str,
     resealed(bundle.folder, **changes)
     with pytest.raises(InputError, match=said):
         Bundle.read(bundle.folder)
+
+
+def test_other_checksums_may_be_zeros(tmp_path: Path) -> None:
+    assert toys.write(tmp_path, policy_sha256="0" * 64).contract.policy_sha256 == "0" * 64
 
 
 @pytest.mark.parametrize(
@@ -196,7 +208,30 @@ def test_a_graph_of_other_widths_is_refused(bundle: Bundle) -> None:
 
 def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
     described = toys.contract()
-    Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._replace(gyro=np.zeros((4, 2)))._asdict())
+    Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._replace(gyro=np.zeros((100, 2)))._asdict())
     with pytest.raises(InputError, match="other shapes"):
         Bundle.read(tmp_path).golden()
     assert asdict(Bundle.read(tmp_path).contract)["robot"] == "toy"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gyro": np.full((100, 3), np.nan)}, "gyro must be finite numbers"),
+        ({"target": np.full((100, 2), "0.1")}, "target must be finite numbers"),
+        ({"command": np.zeros((100, 1), int)}, "command must be finite numbers"),
+        ({"reset": np.arange(100) % 50 == 1}, "true at the first"),
+        ({"reset": np.ones(100)}, "true or false"),
+        ({"reset": np.arange(100) == 0}, "100 steps; 100 with 2 resets"),
+        ({"reset": np.array(True)}, "other shapes"),
+        ({"more": np.zeros(1)}, "has the arrays"),
+    ],
+)
+def test_a_recording_that_says_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    described = toys.contract()
+    Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._asdict() | changes)
+    with pytest.raises(InputError, match=said):
+        Bundle.read(tmp_path).golden()
+    Bundle.write(tmp_path, described, toys.graph(described), toys.golden(99)._asdict())
+    with pytest.raises(InputError, match="99 steps"):
+        Bundle.read(tmp_path).golden()

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, next_mode
+from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, missed_deadlines, next_mode
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.robot import FloatArray, RobotStopped, State
 from tests.deploy.standins import Standing, state_of, two_joints
@@ -206,11 +206,22 @@ def test_missing_deadlines_in_a_row_damps() -> None:
     assert machine.reason == "5 deadlines missed in a row"
 
 
+@pytest.mark.parametrize(("stall", "reason"), [(0.089, "the time is over"), (0.091, "5 deadlines missed in a row")])
+def test_a_long_stall_misses_every_deadline_in_it(stall: float, reason: str) -> None:
+    """Deadlines at 0, 20, 40, 60 and 80 ms are missed after half a period more: the fifth at 90 ms."""
+    robot, machine = Ideal(), controller()
+    robot.stalls = {700: stall}
+    steps = run(robot, machine)
+    assert machine.reason == reason
+    missed = missed_deadlines([step.late for step in steps], 0.02)
+    assert missed.sum() == (4 if stall < 0.09 else 5)
+
+
 def test_a_signal_damps() -> None:
     robot, machine = Ideal(), controller()
     steps: list[Step] = []
     drive(
         robot, machine, seconds=9.0, clock=robot, note=steps.append, asked=lambda _: np.zeros(2),
-        stop=lambda: robot.time > 3.2,
+        stop=lambda: "SIGINT" if robot.time > 3.2 else "",
     )  # fmt: skip
-    assert machine.mode is Mode.DAMPING and machine.began == pytest.approx(3.205)
+    assert (machine.mode, machine.reason) == (Mode.DAMPING, "SIGINT") and machine.began == pytest.approx(3.205)

@@ -100,10 +100,13 @@ def test_distributions_are_told_apart() -> None:
     # moved by 0.5: every sample must go that far, and half of them lie where the other side has none
     moved = difference("up/z", first, first + 0.5)
     assert moved.wasserstein == pytest.approx(0.5) and moved.ks == pytest.approx(0.5)
-    assert moved.relative == pytest.approx(0.5 / np.concatenate((first, first + 0.5)).std())
+    # 128 equal steps of 1/128 have the variance (128^2 - 1) / 12 / 128^2
+    assert moved.relative == pytest.approx(0.5 / np.sqrt((128**2 - 1) / 12 / 128**2))
+    assert difference("up/z", first, first + 5.0).relative == pytest.approx(10 * moved.relative)
     assert moved.first[2] == pytest.approx(63.5 / 128) and moved.second[2] == pytest.approx(127.5 / 128)
     # twice as wide about the same middle: samples are moved by |x|, a quarter of the width in the mean
     wide = difference("up/z", first - 63.5 / 128, 2 * (first - 63.5 / 128))
+    assert wide.relative == pytest.approx(wide.wasserstein / (first.std() * np.sqrt(2.5)))  # (1 + 4) / 2
     assert wide.wasserstein == pytest.approx(0.25, abs=0.01)
     still = difference("joint_pos/head", np.zeros(30), np.full(30, 1e-3))  # 1 mrad of at least 20
     assert still.relative == pytest.approx(0.05) and still.ks == 1.0

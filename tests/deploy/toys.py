@@ -57,14 +57,15 @@ def graph(described: BundleContract) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def golden(steps: int = 4) -> Golden:
-    """A robot at rest at home, told to stand: step k answers (1 + k, k) and half of the answer before."""
+def golden(steps: int = 100) -> Golden:
+    """A robot at rest at home, told to stand, in episodes of four steps: step k answers (1 + k, k) and half of the
+    answer before."""
     target, action = [], np.zeros(JOINTS)
-    for k in range(steps):
-        action = 0.5 * action + np.array([1.0, 0.0]) + k
+    for k in np.arange(steps) % 4:
+        action = 0.5 * action * (k > 0) + np.array([1.0, 0.0]) + k
         target.append(HOME + action)
     still, up = np.zeros((steps, 3)), np.tile([0.0, 0.0, 1.0], (steps, 1))
-    joints, reset = np.tile(HOME, (steps, 1)), np.arange(steps) == 0
+    joints, reset = np.tile(HOME, (steps, 1)), np.arange(steps) % 4 == 0
     return Golden(joints, still, 9.81 * up, up, np.zeros((steps, 1)), reset, np.array(target))
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -65,7 +68,8 @@ def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.
     recording = read_recording(sim)
     assert recording.columns["asked"][-1] == pytest.approx([0.4, 0.0])
 
-    assert deploy.main(["bundle", f"robot=log={sim}", "controller.stand_s=1.0", f"out={again}"]) == 0
+    assert recording.about["controller"]["stand_s"] == 1.0 and recording.about["guard"]["tilt_deg"] == 45.0
+    assert deploy.main(["bundle", f"robot=log={sim}", f"out={again}"]) == 0  # with the settings of the recording
     played = json.loads((again / "deploy.json").read_text())
     assert played["ended"] == "the recording has ended"
     assert played["playback"]["steps"] == 75 and played["playback"]["target_difference_rad"] < 1e-12
@@ -79,12 +83,75 @@ def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.
     assert "Wasserstein" in (compared / "comparison.html").read_text()
 
 
-def test_a_watchdog_ends_with_code_2(tmp_path: Path) -> None:
+def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
     out = tmp_path / "slow"
-    assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={out}"]) == 2
+    assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={out}"]) == 3
     found = json.loads((out / "deploy.json").read_text())
     assert found["tripped"] and found["ended"].startswith("the state is")
     assert (out / "recording.h5").is_file()  # what led to it
+
+
+def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = Standing.act
+
+    def signalled(self: Standing, *given: Any) -> Any:
+        if not self.acts:
+            os.kill(os.getpid(), signal.SIGINT)
+        return act(self, *given)
+
+    monkeypatch.setattr(Standing, "act", signalled)
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 0
+    found = json.loads((tmp_path / "deploy.json").read_text())
+    assert (found["ended"], found["tripped"]) == ("SIGINT", False)
+
+
+def test_a_playback_that_answers_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, again = (
+        robots.load("anymal_b").home_joints,
+        ["bundle", f"log={tmp_path / 'sim'}", f"out={tmp_path / 'again'}"],
+    )
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
+    monkeypatch.setattr(Stand, "policy", lambda _: Standing(home + 2e-3))
+    assert deploy.main(again) == 3
+    assert "the bundle does not answer as it did" in capsys.readouterr().out
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), policy_sha256="1" * 64))
+    assert deploy.main(again) == 0  # nobody expects the same
+    assert "made with another policy" in capsys.readouterr().out
+
+
+def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, said = tmp_path / "out", tmp_path / "said"
+    source = OWN.replace("def stop(self):\n        pass", f"def stop(self):\n        open({str(said)!r}, 'w').close()")
+    begun = f"        assert __import__('os').path.exists({str(out / 'config.yaml')!r})\n        self.pos ="
+    (tmp_path / "mine.py").write_text(source.replace("        self.pos =", begun))
+
+    def fails(*_: object) -> None:
+        assert not said.exists()
+        raise RuntimeError("before the loop")
+
+    monkeypatch.setattr(deploy, "Controller", fails)
+    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={out}"]) == 1
+    assert said.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("class Hanging:\n    def read(self", "never closed"),
+        (OWN.replace("contract):", "contract, bus):"), "from the bundle's contract alone: missing a required argument"),
+        (OWN.replace("def stop", "def halt"), "no class with the methods read, write and stop"),
+    ],
+    ids=["syntax", "constructor", "methods"],
+)
+def test_a_robot_that_is_none_is_refused(
+    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +167,8 @@ def test_a_bundle_of_another_robot_is_refused(
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
-        ({"joint_names": ["a"] * 12}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
+        ({"joint_names": list("abcdefghijkl")}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
+        ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "25 Hz, the recording 50"),
         ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
@@ -122,6 +190,9 @@ def test_a_recording_is_kept_where_the_robot_s_driver_fails(
         (["robot=real"], "FILE.py:CLASS"),
         (["robot=nowhere.py:Robot"], "no file nowhere.py"),
         (["robot=json:Robot"], "no attribute 'Robot'"),
+        (["robot=os.path:join"], "no class with the methods"),
+        (["robot=mine.py:Mine", "log=recording.h5"], "a recording is played without a robot"),
+        (["sim.deadman_ms=5"], "more than two physics steps, 5 ms"),
         (["robot=log"], "needs log="),
         (["command=[1,2,3]"], "2 finite numbers are expected: forward, turn"),
         (["command=[a,b]"], "numbers are expected"),
