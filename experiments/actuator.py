@@ -11,11 +11,11 @@ from omegaconf import DictConfig
 from rich.progress import MofNCompleteColumn
 
 from experiments import report
-from experiments.common import Run, console, one_of, plain, progress_bar, say, table, verb
+from experiments.common import Run, above_zero, console, one_of, plain, progress_bar, say, table, verb
 from experiments.report import actuator_page
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
+from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
 from npmp.actuators.evaluation import Evaluation, evaluate
 from npmp.actuators.fitting import FitConfig, fit
 from npmp.actuators.importers import IMPORTERS
@@ -30,6 +30,8 @@ ROWS_SHOWN = 12  # of recordings and actuators on the terminal; evaluation.json 
 def run(config: DictConfig, run: Run) -> int:
     """Do what `action` says."""
     one_of(config, "action", *ACTIONS)
+    if config.rate_hz is not None:
+        above_zero(config, "rate_hz")
     {"fit": fit_model, "evaluate": evaluate_model, "show": show_model, "import": import_log}[str(config.action)](
         config, run
     )
@@ -56,10 +58,11 @@ def fit_model(config: DictConfig, run: Run) -> None:
     path = _needed(config, "data")
     if run.out is None:
         raise InputError("npmp actuator fit needs out=FOLDER")
-    log = read_log(path)
+    log, digest = _log(config)
     first, last = log.split(held)
     about = {
         "data": path.name,
+        "log_sha256": digest,
         "validation": asdict(held),
         "recordings": first.recordings,
         "seconds": round(first.seconds, 3),
@@ -74,6 +77,8 @@ def fit_model(config: DictConfig, run: Run) -> None:
     judged = None if last is None else evaluate(model, last)
     if judged is not None:
         model.contract.training["after"] = {name: judged.figures[name] for name in FIGURES}
+    for name in ("evaluation.json", "report.html"):  # of an earlier model
+        (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
     say(f"{run.folder}: {_words(model)}")
     _tell(config, run, judged, "the part kept aside")
@@ -120,13 +125,15 @@ def evaluate_model(config: DictConfig, run: Run) -> None:
     if config.model in KINDS:
         raise InputError("npmp actuator evaluate needs model=FOLDER, what npmp actuator fit wrote")
     model = load(str(config.model))
-    log: ActuatorLog | None = read_log(_needed(config, "data"))
-    assert log is not None  # for the type checker
+    log, digest = _log(config)
     if config.split == "validation":
-        kept = model.contract.training.get("validation", {})
-        _, log = log.split(from_mapping(HeldOut, kept, at=f"{config.model}: validation"))
-    if log is None:
-        raise InputError(f"{config.model} was fitted with nothing kept aside; split=all judges it on the whole log")
+        training = model.contract.training
+        if training.get("log_sha256", digest) != digest:
+            raise InputError(f"{config.data} is not the log that {config.model} was fitted to; split=all judges on it")
+        _, last = log.split(from_mapping(HeldOut, training.get("validation", {}), at=f"{config.model}: validation"))
+        if last is None:
+            raise InputError(f"{config.model} was fitted with nothing kept aside; split=all judges it on the whole log")
+        log = last
     judged = evaluate(model, log)
     part = "the whole log" if config.split == "all" else "the part kept aside"
     _tell(config, run, judged, part)
@@ -173,6 +180,12 @@ def import_log(config: DictConfig, run: Run) -> None:
         f"{run.out}: {len(log.recordings)} recordings of {len(log.actuators)} actuators, {log.seconds:.0f} s at "
         f"{log.rate_hz:g} Hz; licence: {log.licence}"
     )
+
+
+def _log(config: DictConfig) -> tuple[ActuatorLog, str]:
+    """The log of `data` at `rate_hz`, and the digest of what is in the file."""
+    log = read_log(_needed(config, "data"))
+    return log if config.rate_hz is None else at_rate(log, float(config.rate_hz)), log.digest()
 
 
 def _needed(config: DictConfig, key: str) -> Path:

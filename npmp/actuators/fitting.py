@@ -112,6 +112,8 @@ def contract_of(
     )  # fmt: skip
     inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
+    if float(np.ptp(torque)) == 0.0:
+        raise InputError(f"nothing can be learned from this log: its torque is {torque[0]:g} Nm all the time")
     used: Counter[tuple[float, float, float]] = Counter()
     for trace in log.traces if log.has_gains else ():
         used[_gains(trace)] += len(trace)
@@ -140,7 +142,8 @@ def fit(
       about: more for the contract's record of the training.
 
     Raises:
-      InputError: for channels that the log lacks, a vae of one actuator, or recordings shorter than an unroll.
+      InputError: for channels that the log lacks, torques that are all the same, a vae of one actuator, recordings
+        shorter than an unroll, or where the weights become no numbers.
     """
     config = config or FitConfig()
     contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
@@ -155,6 +158,8 @@ def fit(
         _fit_samples(model, log, config, generator, progress)
     else:
         _fit_unrolled(model, log, config, generator, progress)
+    if not all(bool(values.isfinite().all()) for values in model.state_dict().values()):
+        raise InputError(f"the fit went astray: weights are no numbers; lower learning_rate, {config.learning_rate:g}")
     return model.eval()
 
 
@@ -268,12 +273,9 @@ def _fit_unrolled(
 def _fit_pd(model: PD, log: ActuatorLog) -> None:
     """Nonlinear least squares over the parameters, for every delay; the best one stays."""
     contract = model.contract
-    kept, count = [], 0
-    for trace in log.traces:
-        kept.append((inputs_of(trace, contract).astype(np.float64), trace.torque.astype(np.float64)))
-        count += len(trace)
-        if count > MOST_SAMPLES:
-            break
+    some = min(1.0, MOST_SAMPLES / sum(len(trace) for trace in log.traces))
+    parts = [_middle(trace, math.ceil(some * len(trace))) for trace in log.traces]
+    kept = [(inputs_of(part, contract).astype(np.float64), part.torque.astype(np.float64)) for part in parts]
     begin, low, high = _pd_range(contract, kept)
     free = begin.copy(), low.copy(), high.copy()
     for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):  # where no torque of the log reaches it
@@ -287,11 +289,22 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
         return float(result.cost), delay, result.x
 
     unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0])
+    # constant gains are a servo without lag and friction; from there it ends no worse than they
+    p = PDParameters(*free[0])
+    plain = replace(p, lag_s=1e-4, limit_slope=0.0, coulomb=0.0, stiction=0.0, load=0.0)
+    bare = np.maximum(np.array(astuple(plain)), low + 1e-12), *free[1:]
+    unlimited = min(unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=lambda entry: entry[0])
     limited = fitted(unlimited[1], (begin, low, high))
     explained = LIMITED * sum(0.5 * float(torque @ torque) for _, torque in kept)
     _, delay, best = limited if limited[0] < unlimited[0] - explained else unlimited
     model.delay.fill_(delay)
     model.values.copy_(torch.from_numpy(best))
+
+
+def _middle(trace: Trace, count: int) -> Trace:
+    """So many moments from the middle of a trace."""
+    first = (len(trace) - count) // 2
+    return trace.part(first, first + count)
 
 
 def _pd_range(contract: ActuatorContract, kept: list[Any]) -> tuple[NDArray[np.float64], ...]:

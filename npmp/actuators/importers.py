@@ -62,16 +62,20 @@ def bam(path: Path) -> ActuatorLog:
 
     The servo measures no torque. What it put on the pendulum follows from how the pendulum moved:
     m l^2 a + m g l sin(q), a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over
-    80 ms. `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16 bits write
-    it: kp of the position error in its own counts, within 1. From where it stays 0 the motor is switched off; a
-    recording ends there.
+    80 ms around each moment. Its velocity must not come from there: several of them would tell a model that
+    acceleration, moments ahead included. It is a difference of positions measured before (`causal_velocity`).
+
+    `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16 bits write it: kp of
+    the position error in its own counts, within 1. From where it stays 0 the motor is switched off; a recording ends
+    there.
     """
     arrays = _with(path)
     described = read_json(path.with_suffix(".json"))
     if not isinstance(described, list):
         raise InputError(f"{path.with_suffix('.json')}: a list with an entry per log is expected")
+    steps = [float(np.median(np.diff(arrays[key]))) for key in arrays if key.endswith("/timestamp")]
+    rate = float(np.round(1.0 / np.median(steps))) if steps else 0.0
     traces = []
-    rate = 0.0
     for entry in described:
         try:
             log, trajectory, motor = str(entry["log"]), str(entry["trajectory"]), str(entry.get("motor", "xl330"))
@@ -84,13 +88,12 @@ def bam(path: Path) -> ActuatorLog:
         time = _of(path, arrays, log, "timestamp")
         found = {key: _of(path, arrays, log, key).astype(np.float64) for key in PENDULUM}
         stop = int(np.flatnonzero(found["load"]).max(initial=0)) + 1
-        rate = rate or float(np.round(1.0 / np.median(np.diff(time)) / 10.0) * 10.0)
         where = f"{path}: {log}"
         even = {key: on_grid(time[:stop], found[key][:stop, None], rate, where)[:, 0] for key in PENDULUM[:4]}
-        position, velocity, acceleration = smoothed(even["position"], rate)
+        position, _, acceleration = smoothed(even["position"], rate)
         columns = {
             "position_error": even["goal_position"] - even["position"],
-            "velocity": velocity,
+            "velocity": causal_velocity(even["position"], rate),
             "torque": mass * length**2 * acceleration + mass * GRAVITY * length * np.sin(position),
             "position": even["position"],
             "voltage": even["input_volts"],
@@ -108,10 +111,24 @@ def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.
     """Angles (T,), velocities and accelerations of cubics fitted over `SMOOTHED_S` around every moment."""
     from scipy.signal import savgol_filter
 
-    window = min(2 * round(SMOOTHED_S * rate_hz / 2) + 1, (len(position) - 1) // 2 * 2 + 1)
+    window = min(2 * _half(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
     if window < 5:
         raise InputError(f"{len(position)} moments are too few to tell accelerations")
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
+
+
+def causal_velocity(position: NDArray[np.float64], rate_hz: float) -> NDArray[np.float64]:
+    """Of angles (T,), their rise over the `SMOOTHED_S` before every moment, as a robot could measure it; over what
+    there is at first, and 0 at the first moment. It is late by half of that."""
+    at = np.arange(len(position))
+    steps = np.minimum(at, 2 * _half(rate_hz))
+    rise: NDArray[np.float64] = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
+    return rise
+
+
+def _half(rate_hz: float) -> int:
+    """Samples in half of `SMOOTHED_S`."""
+    return round(SMOOTHED_S * rate_hz / 2)
 
 
 def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **gains: float) -> Trace:

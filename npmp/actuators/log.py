@@ -22,6 +22,7 @@ several.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 import zipfile
@@ -46,7 +47,9 @@ OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 GAINS = ("kp", "kd", "limit")
 LARGEST = 1e6  # of any value: beyond it a log is damaged
 MAX_BYTES = 4 << 30
+FASTEST = 1e5  # Hz
 SHORTEST = 16  # samples that a trace has at least
+LONGEST_GAP = 10.0  # samples that may be missing between two moments; nobody knows what happened in longer ones [D]
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ class ActuatorLog:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.rate_hz < 1e5):
-            raise InputError(f"a log's rate must lie between 0 and 100,000 Hz, got {self.rate_hz:g}")
+        if not 0.0 < self.rate_hz < FASTEST:
+            raise InputError(f"a log's rate must lie between 0 and {FASTEST:,.0f} Hz, got {self.rate_hz:g}")
         if not self.traces:
             raise InputError("the log holds no recording")
         for trace in self.traces:
@@ -109,6 +112,10 @@ class ActuatorLog:
                     raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
                 if not bool(np.isfinite(values).all()) or float(np.abs(values).max()) > LARGEST:
                     raise InputError(f"{where}: {name} holds what is no number, or one beyond {LARGEST:g}")
+            for name in GAINS:
+                gain = getattr(trace, name)
+                if gain < 0.0 or LARGEST < gain < math.inf or (name == "limit" and gain == 0.0):
+                    raise InputError(f"{where}: {name} must be at least 0 (limit: above) and at most {LARGEST:g}")
 
     @property
     def actuators(self) -> list[str]:
@@ -129,6 +136,13 @@ class ActuatorLog:
     def has_gains(self) -> bool:
         """Whether every trace says what its position loop's stiffness was."""
         return all(math.isfinite(trace.kp) for trace in self.traces)
+
+    def digest(self) -> str:
+        """SHA-256 of the traces' lengths and torques: whether another log is the same."""
+        found = hashlib.sha256()
+        for trace in self.traces:
+            found.update(f"{len(trace)};".encode() + trace.torque.tobytes())
+        return found.hexdigest()
 
     def channels(self) -> list[str]:
         """Those of `CHANNELS` that every trace has."""
@@ -156,6 +170,26 @@ class ActuatorLog:
             if held.share:
                 last.append(trace.part(cut, len(trace)))
         return replace(self, traces=tuple(first)), replace(self, traces=tuple(last)) if last else None
+
+
+def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
+    """A log at another rate, straight lines between its moments.
+
+    Raises:
+      InputError: for a rate that no log has, or one that leaves too few moments.
+    """
+    if not 0.0 < rate_hz < FASTEST:
+        raise InputError(f"rate_hz must lie between 0 and {FASTEST:,.0f}, got {rate_hz:g}")
+    traces = []
+    for trace in log.traces:
+        columns = {name: getattr(trace, name) for name in NEEDED} | dict(trace.others)
+        table = np.stack([values.astype(np.float64) for values in columns.values()], -1)
+        time = np.arange(len(trace)) / log.rate_hz
+        even = on_grid(time, table, rate_hz, f"{trace.recording}, {trace.actuator}").astype(np.float32)
+        found = dict(zip(columns, even.T, strict=True))
+        needed = {name: found.pop(name) for name in NEEDED}
+        traces.append(replace(trace, **needed, others=found))
+    return replace(log, rate_hz=rate_hz, traces=tuple(traces))
 
 
 def _matching(what: str, patterns: Iterable[str], there: list[str]) -> set[str]:
@@ -249,24 +283,58 @@ def _columns(path: Path) -> dict[str, dict[str, Any]]:
         recordings[name] = table | {"actuators": np.array([actuator]), "recording": recording}
         for gain in GAINS:
             if gain in table:
+                if len(np.unique(table[gain])) > 1:
+                    raise InputError(f"{path}: {gain} of {name} changes; give each value a recording of its own")
                 recordings[name][gain] = table[gain][0]
     return recordings
 
 
 def _resolved(path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> ActuatorLog:
     """The log of arrays as they stand in a file."""
-    rate = float(shared["rate_hz"]) if "rate_hz" in shared else None
-    if rate is None:
-        steps = [
-            np.median(np.diff(entry["time_s"])) for entry in recordings.values() if len(entry.get("time_s", ())) > 1
-        ]
-        if len(steps) < len(recordings):
-            raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
-        rate = float(np.round(1.0 / np.median(steps), 3)) if min(steps, default=0.0) > 0 else 0.0
+    rate = rate_of(path, recordings, shared)
     traces: list[Trace] = []
     for name, entry in recordings.items():
         traces += _traces(path, name, entry, shared.get("actuators"), rate)
     return ActuatorLog(rate, tuple(traces), str(shared.get("licence", "")), str(shared.get("source", "")))
+
+
+def rate_of(path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> float:
+    """A file's rate [Hz]: `rate_hz`, or the middle one of its moments' distances.
+
+    Raises:
+      InputError: for neither, or one that no log has.
+    """
+    if "rate_hz" in shared:
+        values = np.asarray(shared["rate_hz"])
+        if values.dtype.kind not in "fiu" or values.size != 1:
+            raise InputError(f"{path}: rate_hz must be one number, got {values.dtype} {values.shape}")
+        rate = float(values.item())
+    else:
+        if not all("time_s" in entry for entry in recordings.values()):
+            raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
+        moments = [moments_of(entry["time_s"], f"{path}: {name}") for name, entry in recordings.items()]
+        rate = float(np.round(1.0 / np.median([np.median(np.diff(each)) for each in moments]), 3)) if moments else 0.0
+    if not 0.0 < rate < FASTEST:
+        raise InputError(f"{path}: rate_hz must lie between 0 and {FASTEST:,.0f}, got {rate:g}")
+    return rate
+
+
+def moments_of(values: Any, where: str) -> NDArray[np.float64]:
+    """Moments (T,) [s] as they stand in a file. Raises InputError unless they rise."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu" or values.ndim != 1 or len(values) < SHORTEST:
+        raise InputError(f"{where}: time_s must be {SHORTEST} numbers or more, got {values.dtype} {values.shape}")
+    time = values.astype(np.float64)
+    if not bool(np.isfinite(time).all()) or bool((np.diff(time) <= 0).any()):
+        raise InputError(f"{where}: time_s does not rise all the time")
+    return time
+
+
+def names_of(values: Any, where: str) -> list[str]:
+    """Names (n,) of actuators. Raises InputError."""
+    if np.ndim(values) != 1:
+        raise InputError(f"{where}: `actuators` must be a row of names")
+    return [str(name) for name in values]
 
 
 def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz: float) -> list[Trace]:
@@ -276,22 +344,22 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
     if missing := [key for key in ("velocity", "torque") if key not in entry]:
         raise InputError(f"{path}: {name} has no {' and no '.join(missing)}")
     found = {key: _two(path, name, key, entry[key]) for key in (*NEEDED, *OPTIONAL, "command") if key in entry}
-    if "position_error" not in found:
-        found["position_error"] = found["command"] - found["position"]
-    found.pop("command", None)
     moments, number = found["torque"].shape
     for key, values in found.items():
         if values.shape != (moments, number):
             raise InputError(f"{path}: {name}/{key} is {list(values.shape)}, torque {[moments, number]}")
+    command = found.pop("command", None)
+    if command is not None and "position_error" not in found:
+        found["position_error"] = command - found["position"]
     if "time_s" in entry:
-        time = np.asarray(entry["time_s"], dtype=np.float64)
+        time = moments_of(entry["time_s"], f"{path}: {name}")
         found = {key: on_grid(time, values, rate_hz, f"{path}: {name}") for key, values in found.items()}
     called = entry.get("actuators", names)
-    listed = [str(a) for a in called] if called is not None else [f"actuator_{i}" for i in range(number)]
+    listed = names_of(called, f"{path}: {name}") if called is not None else [f"actuator_{i}" for i in range(number)]
     if len(listed) != number:
         raise InputError(f"{path}: {name} has {number} actuators, but {len(listed)} names")
-    gains = {key: np.asarray(entry.get(key, math.nan), dtype=float) for key in GAINS}
-    if wrong := [key for key, values in gains.items() if values.shape not in ((), (number,))]:
+    gains = {key: np.asarray(entry.get(key, math.nan)) for key in GAINS}
+    if wrong := [k for k, v in gains.items() if v.dtype.kind not in "fiu" or v.shape not in ((), (number,))]:
         raise InputError(f"{path}: {name}/{wrong[0]} must be a number or one per actuator")
     gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}
     traces = []
@@ -316,11 +384,17 @@ def on_grid(
     """Values (T, n) at moments time_s (T,), at even moments of a rate instead, between the first and the last.
 
     Raises:
-      InputError: for moments that do not rise.
+      InputError: for moments that do not rise, more than `LONGEST_GAP` samples between two of them, or more values than
+        there is memory for.
     """
+    time_s = moments_of(time_s, where)
     if time_s.shape != values.shape[:1]:
         raise InputError(f"{where}: {len(time_s)} moments, but {len(values)} values")
-    if not bool(np.isfinite(time_s).all()) or bool((np.diff(time_s) <= 0).any()):
-        raise InputError(f"{where}: time_s does not rise all the time")
+    steps = np.diff(time_s)
+    longest = int(steps.argmax())
+    if steps[longest] > LONGEST_GAP * max(1.0 / rate_hz, float(np.median(steps))):
+        pause = f"a pause of {steps[longest]:g} s after {time_s[longest]:g} s"
+        raise InputError(f"{where}: {pause}; make two recordings of it")
+    require_memory(8.0 * values.shape[1] * (time_s[-1] - time_s[0]) * rate_hz, f"{where} at {rate_hz:g} Hz")
     even = np.arange(time_s[0], time_s[-1] + 1e-9, 1.0 / rate_hz)
     return np.stack([np.interp(even, time_s, column) for column in values.T], -1)

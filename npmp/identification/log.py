@@ -11,7 +11,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp.actuators.log import LARGEST, SHORTEST, on_grid, read_arrays
+from npmp.actuators.log import LARGEST, SHORTEST, moments_of, names_of, on_grid, rate_of, read_arrays
 from npmp.identification.stand import Floats
 
 
@@ -68,22 +68,15 @@ def read_stand_log(path: str | Path) -> StandLog:
         recordings[path.stem] = shared
     if not recordings:
         raise InputError(f"{path}: no recording; command and position are needed")
-    names = {tuple(map(str, entry.get("actuators", shared.get("actuators", ())))) for entry in recordings.values()}
+    names = {
+        tuple(names_of(entry.get("actuators", shared.get("actuators", ())), f"{path}: {name}"))
+        for name, entry in recordings.items()
+    }
     if len(names) != 1 or not (joints := names.pop()):
         raise InputError(f"{path}: `actuators` must name the joints, the same in every recording")
-    rate = float(shared["rate_hz"]) if "rate_hz" in shared else _rate(path, recordings)
-    if not 0.0 < rate < 1e5:
-        raise InputError(f"{path}: rate_hz must lie between 0 and 100,000, got {rate:g}")
+    rate = rate_of(path, recordings, shared)
     found = tuple(_recording(path, name, entry, len(joints), rate) for name, entry in recordings.items())
     return StandLog(rate, joints, found)
-
-
-def _rate(path: Path, recordings: Mapping[str, Mapping[str, Any]]) -> float:
-    """From the moments' distances."""
-    steps = [float(np.median(np.diff(entry["time_s"]))) for entry in recordings.values() if "time_s" in entry]
-    if len(steps) < len(recordings) or min(steps) <= 0.0:
-        raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
-    return float(np.round(1.0 / np.median(steps), 3))
 
 
 def _recording(path: Path, name: str, entry: Mapping[str, Any], number: int, rate_hz: float) -> Recording:
@@ -94,12 +87,12 @@ def _recording(path: Path, name: str, entry: Mapping[str, Any], number: int, rat
         if key not in entry:
             continue
         values = np.asarray(entry[key])
-        if values.dtype.kind not in "fiu" or values.shape != (len(entry["position"]), number):
+        if values.dtype.kind not in "fiu" or values.shape != (*np.shape(entry["position"])[:1], number):
             raise InputError(f"{path}: {name}/{key} is {list(values.shape)}, expected (T, {number}) numbers")
         if len(values) < SHORTEST or not np.isfinite(values).all() or float(np.abs(values).max()) > LARGEST:
             raise InputError(f"{path}: {name}/{key} holds no number, one beyond {LARGEST:g}, or fewer than {SHORTEST}")
         columns[key] = values.astype(np.float64)
     if "time_s" in entry:
-        time = np.asarray(entry["time_s"], dtype=np.float64)
+        time = moments_of(entry["time_s"], f"{path}: {name}")
         columns = {key: on_grid(time, values, rate_hz, f"{path}: {name}") for key, values in columns.items()}
     return Recording(name, **columns)

@@ -45,6 +45,31 @@ def test_a_limit_that_falls_with_speed_is_recovered() -> None:
     assert (found.limit, found.limit_slope) == (pytest.approx(2.5, rel=0.03), pytest.approx(0.4, rel=0.1))
 
 
+def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servos of stiffness 20 and 60: between them, not the first's."""
+    monkeypatch.setattr("npmp.actuators.fitting.MOST_SAMPLES", 500)
+    traces = [servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", seed=3) for stiff in (20.0, 60.0)]
+    model = fit("pd", log_of(*traces))
+    assert isinstance(model, PD) and model.parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
+
+
+def test_constant_gains_without_a_lag_are_recovered() -> None:
+    trace = servo(PDParameters(1.0, 0.0), samples=400)
+    model = fit("pd", log_of(replace(trace, torque=40 * trace.position_error - trace.velocity)))
+    assert isinstance(model, PD) and int(model.delay) == 0
+    found = model.parameters_of
+    assert (found.stiffness, found.damping) == (pytest.approx(40.0, rel=1e-3), pytest.approx(1.0, rel=1e-3))
+    figures = evaluate(model, log_of(replace(trace, torque=40 * trace.position_error - trace.velocity))).figures
+    assert figures["rollout_rmse_nm"] < 1e-3 * figures["torque_std_nm"]
+
+
+def test_a_log_of_constant_torques_is_refused() -> None:
+    trace = servo(PDParameters(1.0, 0.0), samples=40)
+    for kind in ("pd", "mlp"):
+        with pytest.raises(InputError, match="its torque is 0 Nm all the time"):
+            fit(kind, log_of(replace(trace, torque=np.zeros_like(trace.torque))), SHORT)
+
+
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
     """A servo that answers 10 ms late through a lag of 20 ms."""
@@ -100,6 +125,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("vae", log)
     with pytest.raises(InputError, match="no recording is as long as an unroll of 200 samples"):
         fit("conv", log, replace(SHORT, unroll=200))
+    with pytest.raises(InputError, match="weights are no numbers; lower learning_rate, 1e"):
+        fit("mlp", log, replace(SHORT, learning_rate=1e30))
     with pytest.raises(InputError, match="has no voltage, which this model takes"):
         fit("mlp", log, SHORT, channels=["voltage"])
     with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):

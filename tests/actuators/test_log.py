@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.actuators import ActuatorLog, HeldOut, Trace, read_log, write_log
+from npmp.actuators import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
 
 
 def trace(recording: str = "run", actuator: str = "knee", samples: int = 100, **others: Any) -> Trace:
@@ -100,6 +100,15 @@ def test_a_csv_file_holds_a_moment_of_an_actuator_in_a_row(tmp_path: Path) -> No
         ({"actuators": np.array(["a", "b"])}, "1 actuators, but 2 names"),
         ({"kp": np.ones(3)}, "run/kp must be a number or one per actuator"),
         ({"torque": np.array([None] * 50)}, "no .npz file of plain arrays"),
+        ({"actuators": np.array("knee")}, "`actuators` must be a row of names"),
+        ({"time_s": np.array(0.5)}, "time_s must be 16 numbers or more"),
+        ({"time_s": np.array(["x"] * 50)}, "time_s must be 16 numbers or more"),
+        ({"time_s": np.append(np.arange(49) / 100, 1e9)}, "a pause of 1e.09 s after 0.48 s; make two recordings"),
+        ({"position_error": None, "command": np.zeros(40), "position": np.zeros(50)}, r"run/command is \[40, 1\]"),
+        ({"position": np.array(1.0)}, r"run/position must be numbers, \(T,\) or \(T, n\)"),
+        ({"kp": np.array("stiff")}, "run/kp must be a number or one per actuator"),
+        ({"kp": np.array(1e300)}, "kp must be at least 0"),
+        ({"limit": np.array(-1.0)}, "limit must be at least 0"),
     ],
 )
 def test_what_a_log_lacks_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -107,6 +116,47 @@ def test_what_a_log_lacks_is_named(change: dict[str, Any], message: str, tmp_pat
     np.savez(tmp_path / "log.npz", **{f"run/{name}": values for name, values in named.items() if values is not None})
     with pytest.raises(InputError, match=message):
         read_log(tmp_path / "log.npz")
+
+
+def test_a_log_comes_to_another_rate() -> None:
+    """Torques of 2, 2.01, ... Nm at 50 Hz: at 190 Hz as much lies between two as time does."""
+    warm = {"temperature": np.full(100, 40.0, np.float32)}
+    log = ActuatorLog(50.0, (trace(others=warm, kp=2.0),))
+    found = at_rate(log, 190.0)
+    (one,) = found.traces
+    assert found.rate_hz == 190.0 and one.kp == 2.0 and len(one) == 99 * 190 // 50 + 1
+    np.testing.assert_allclose(one.torque, 2.0 + np.arange(len(one)) / 190 * 50 / 100, atol=1e-6)
+    assert one.others["temperature"].shape == one.torque.shape and found.digest() != log.digest()
+    with pytest.raises(InputError, match="rate_hz must lie between 0 and 100,000, got -1"):
+        at_rate(log, -1.0)
+    with pytest.raises(InputError, match="1 moments, at least 16"):
+        at_rate(log, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (0.0, "rate_hz must lie between 0 and 100,000, got 0"),
+        (1e300, "rate_hz must lie between 0 and 100,000"),
+        (np.nan, "rate_hz must lie between 0 and 100,000"),
+        ("fast", "rate_hz must be one number, got <U4"),
+        (np.ones(2), r"rate_hz must be one number, got float64 \(2,\)"),
+        (9e4, "at 90000 Hz"),
+    ],
+)
+def test_a_rate_that_no_log_has_is_refused(rate: Any, message: str, tmp_path: Path) -> None:
+    """50 moments of 2e7 s each come to 9e13 values at 90 kHz: more than any memory."""
+    rows = {name: np.linspace(0, 1, 50) for name in ("position_error", "velocity", "torque")}
+    np.savez(tmp_path / "log.npz", rate_hz=rate, time_s=2e7 * np.arange(50), **rows)
+    with pytest.raises(InputError, match=message):
+        read_log(tmp_path / "log.npz")
+
+
+def test_gains_that_change_within_a_trace_are_refused(tmp_path: Path) -> None:
+    lines = ["time_s,position_error,velocity,torque,kp", *(f"{i / 50},{i},0,0,{1 + i // 15}" for i in range(20))]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="kp of log/actuator changes; give each value a recording"):
+        read_log(tmp_path / "log.csv")
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -58,6 +58,30 @@ def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "report.html").exists()
 
 
+def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log of the same recordings, actuators and lengths is another; and at 400 Hz a log of 200 is the same."""
+    pair = (servo(PDParameters(stiff, 2.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0))
+    write_log(tmp_path / "other.npz", log_of(*pair))
+    given = ["rate_hz=400", "debug=tiny", "report=false"]
+    assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'm'}"]) == 0
+    assert load(tmp_path / "m").contract.rate_hz == 400.0
+    judge = ["actuator", "evaluate", *given, f"model={tmp_path / 'm'}"]
+    assert cli.main([*judge, f"data={data}"]) == 0
+    assert cli.main([*judge, f"data={tmp_path / 'other.npz'}", "split=all"]) == 0
+    capsys.readouterr()
+    assert cli.main([*judge, f"data={tmp_path / 'other.npz'}"]) == 2
+    assert "is not the log that" in capsys.readouterr().err
+
+
+def test_a_refit_leaves_no_figures_of_the_model_before(data: Path, tmp_path: Path) -> None:
+    given = ["actuator", "fit", f"data={data}", "debug=tiny", f"out={tmp_path}"]
+    assert cli.main(given) == 0 and (tmp_path / "evaluation.json").is_file() and (tmp_path / "report.html").is_file()
+    assert cli.main([*given, "validation=0"]) == 0
+    assert not (tmp_path / "evaluation.json").exists() and not (tmp_path / "report.html").exists()
+
+
 def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {name: np.linspace(0, 1, 50, dtype=np.float32) for name in ("position_error", "velocity", "torque")}
     np.savez(tmp_path / "knee.npz", rate_hz=400.0, **rows)
@@ -72,6 +96,7 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["fit", "out=x"], "npmp actuator fit needs data=..."),
         (["fit", "data=log.npz", "model=lstm", "out=x"], "no model 'lstm'; there are: pd, mlp, conv, vae"),
+        (["fit", "data=log.npz", "rate_hz=fast", "out=x"], "rate_hz=fast: a number above 0 is expected"),
         (["fit", "data=log.npz", "validation=1", "out=x"], "validation must be at least 0 and below 1"),
         (["fit", "data=absent.npz"], "npmp actuator fit needs out=FOLDER"),
         (["evaluate", "data=log.npz"], "needs model=FOLDER"),

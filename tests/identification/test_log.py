@@ -54,6 +54,15 @@ def test_uneven_moments_become_even(tmp_path: Path) -> None:
         ({"torque": np.zeros((20, 2))}, r"torque is \[20, 2\]"),
         ({"rate_hz": None}, "neither time_s"),
         ({"rate_hz": -1.0}, "between 0 and"),
+        ({"rate_hz": 0.0, "time_s": np.arange(21.0)}, "between 0 and"),
+        ({"rate_hz": "fast"}, "rate_hz must be one number"),
+        ({"rate_hz": np.ones(2)}, "rate_hz must be one number"),
+        ({"actuators": "knee"}, "`actuators` must be a row of names"),
+        ({"position": np.array(1.0)}, r"command is \[21, 2\]"),
+        ({"command": np.zeros((20, 2))}, r"command is \[20, 2\], expected"),
+        ({"time_s": np.array(1.0)}, "time_s must be 16 numbers or more"),
+        ({"time_s": np.array(["x"] * 21)}, "time_s must be 16 numbers or more"),
+        ({"time_s": np.append(np.arange(20) / 20, 1e9)}, "a pause of 1e.09 s"),
     ],
 )
 def test_what_lacks_something_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
