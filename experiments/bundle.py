@@ -1,24 +1,43 @@
-"""`npmp bundle check DIR`: whether a bundle is whole, answers as torch did, and how long a control step takes."""
+"""`npmp bundle check DIR`: whether a bundle is whole, answers as torch did, and how long a control step takes.
+`npmp bundle trial DIR`: how it walks in a simulator, and what it senses there against another one or a robot."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments.common import Run, one_of, say, verb
-from mocap_data.errors import InputError
-from npmp.deploy import Bundle
+from experiments.common import Run, at_least, one_of, progress_bar, say, verb
+from mocap_data.errors import InputError, counted
+from mocap_data.files import write_json
+from npmp import robots
+from npmp.deploy import Bundle, BundleContract
 from npmp.deploy.bundle import GRAPH, TOLERANCE, replay, seconds_to_read
+from npmp.deploy.comparison import QUANTILES, channels, compare, in_words, refuse_unlike
+from npmp.deploy.drake import DrakeRobot
+from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
+from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
 
 FIRST = 100  # steps that are not timed: caches are cold
+SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """Replay the golden recording; refuse what differs."""
-    one_of(config, "action", "check")
+    """Do what action= says."""
+    one_of(config, "action", "check", "trial")
     if config.target is None:
-        raise InputError("npmp bundle check needs a bundle's folder (npmp export policy=... out=FOLDER writes one)")
+        raise InputError(
+            f"npmp bundle {config.action} needs a bundle's folder (npmp export policy=... out=FOLDER writes one)"
+        )
     bundle = Bundle.read(config.target)
+    return check(bundle) if config.action == "check" else trial(bundle, config, run)
+
+
+def check(bundle: Bundle) -> int:
+    """Replay the golden recording; refuse what differs."""
     policy, golden, contract = bundle.policy(), bundle.golden(), bundle.contract
     result = replay(policy, golden)
     steps, resets = len(golden.reset), int(golden.reset.sum())
@@ -31,6 +50,67 @@ def run(config: DictConfig, run: Run) -> int:
     if not result.difference <= TOLERANCE:
         raise InputError(f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad")
     return 0
+
+
+def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
+    """Walk by drawn commands, write trial.json and recording.h5."""
+    at_least(config, episodes=1, steps=1)
+    one_of(config, "simulator", *SIMULATORS)
+    contract, simulator = bundle.contract, str(config.simulator)
+    robot, other = robots.load(contract.robot), None
+    refuse_other_model(contract, robot)
+    drawn(contract, 1, run.seed)  # refuses who cannot be told to walk before any work
+    if config.against is not None:
+        other = read_recording(str(config.against))
+        refuse_unlike((contract.robot, contract.joint_names), (other.robot, other.joint_names))
+    simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
+    count, steps = int(config.episodes), int(config.steps)
+    folder, recorder, policy = run.folder, Recorder(contract, simulator), bundle.policy()
+    run.begin()
+    with progress_bar() as bar:
+        each = episodes(simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=recorder.note)
+        found = list(bar.track(each, total=count, description=simulator))
+    about = {"policy_sha256": contract.policy_sha256, "episodes": count, "steps": steps, "seed": run.seed}
+    recording = recorder.recording(about)
+    write_recording(folder / "recording.h5", recording)
+    result = {
+        "bundle": str(bundle.folder), "robot": robot.name, "task": contract.task, "simulator": simulator, **about,
+        **figures(found, steps, contract.control_rate_hz), **sensed(recording, other),
+    }  # fmt: skip
+    write_json(folder / "trial.json", result)
+    show(result, contract)
+    say(f"written: {folder / 'trial.json'}, recording.h5")
+    return 0
+
+
+def sensed(recording: Recording, other: Recording | None) -> dict[str, Any]:
+    """The quantiles of each channel, and how they differ from those of the other recording."""
+    mine = channels(recording)
+    told: dict[str, Any] = {
+        "quantiles": QUANTILES, "channels": {name: np.quantile(x, QUANTILES).tolist() for name, x in mine.items()}
+    }  # fmt: skip
+    if other is not None:
+        differ = compare(mine, channels(other))
+        told["against"] = {
+            "source": other.source, "about": dict(other.about), "worst": in_words(differ),
+            "median_ks": float(np.median([one.ks for one in differ])),
+            "most_ks": max((one.ks, one.channel) for one in differ), "channels": [asdict(one) for one in differ],
+        }  # fmt: skip
+    return told
+
+
+def show(result: dict[str, Any], contract: BundleContract) -> None:
+    """What came of it, in a few lines."""
+    error = "unknown" if result["velocity_error_1s"] is None else f"{result['velocity_error_1s']:.3f}"
+    times = f"{counted(result['episodes'], 'episode')}, {counted(result['falls'], 'fall')}"
+    made = f"{100 * result['steps_survived']:.1f} % of the steps made"
+    say(f"{contract.task} by {contract.robot} in {result['simulator']}: {times}; {made}")
+    say(f"velocity error over 1 s: {error}")
+    if (against := result.get("against")) is not None:
+        most, where = against["most_ks"]
+        ks = f"Kolmogorov-Smirnov {against['median_ks']:.2f} in the middle, {most:.2f} at most ({where})"
+        say(f"against {against['source']}: {ks}; the most different channels:")
+        say(*(f"  {line}" for line in against["worst"]))
 
 
 main = verb("bundle", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))

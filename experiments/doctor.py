@@ -38,6 +38,7 @@ EXTRAS = {
     "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",
     "deploy": "npmp export policy=..., npmp bundle: policies for robots",
+    "drake": "npmp bundle trial simulator=drake",
     "dev": "make test",
 }
 # One small frame, by the same class that videos use; black would mean that nothing was drawn.

@@ -40,7 +40,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("npmp.actuators",),
     ("npmp.sim", "npmp.rl", "npmp.identification", "npmp.deploy.simulated", "retarget"),
-    ("npmp.envs",),
+    ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.trial"),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),
     ("npmp.tracking", "npmp.world_model", "npmp.imitation"),

@@ -62,11 +62,10 @@ class SimulatedRobot:
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
-        self.damped = False
         self.resting(crouch)
 
-    def resting(self, crouch: float) -> None:
-        """Crouched, the lowest foot on the ground: on four feet it lies down, limp; on two its servos hold it."""
+    def place(self, crouch: float = 1.0) -> None:
+        """At rest, its servos on, the lowest foot on the ground; crouch 1 is the home pose."""
         robot, data = self.robot, self.data
         mujoco.mj_resetData(self.model, data)
         data.qpos[:] = robot.home_qpos
@@ -82,7 +81,12 @@ class SimulatedRobot:
         mujoco.mj_forward(self.model, data)
         self.lever = data.xmat[1].reshape(3, 3).T @ (data.site(robot.imu_site).xpos - data.xpos[1])
         self.past = deque([self._moment()] * (2 * robot.substeps + 1), 2 * robot.substeps + 1)
-        if len(robot.foot_bodies) >= 4:
+        self.damped = False
+
+    def resting(self, crouch: float) -> None:
+        """Crouched: on four feet it lies down, limp; on two its servos hold it."""
+        self.place(crouch)
+        if len(self.robot.foot_bodies) >= 4:
             self.damp()
         for _ in range(round(2.0 / self.dt)):
             self.step()
@@ -124,9 +128,13 @@ class SimulatedRobot:
     def step(self) -> None:
         """One physics step."""
         self.left = max(0, self.left - 1)
-        self.data.ctrl[:] = self.setpoint()
-        mujoco.mj_step(self.model, self.data)
+        self._advance(self.setpoint())
         self.past.append(self._moment())
+
+    def _advance(self, setpoint: FloatArray) -> None:
+        """Physics itself; other simulators have their own and leave the state in `data`."""
+        self.data.ctrl[:] = setpoint
+        mujoco.mj_step(self.model, self.data)
 
     def _moment(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Root position, quaternion, and velocity of the IMU, in the world."""

@@ -1,0 +1,134 @@
+"""The robot of `simulated.py` moved by Drake: another engine and contact model, the same drives and senses.
+
+Drake solves for servos and contacts at points together (SAP); the ground is nearly rigid and its friction does not
+creep. Its joints have no dry friction: `frictionloss` is left out. Robots touch nothing but the ground.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mocap_data.errors import InputError
+from npmp.deploy.robot import FloatArray
+from npmp.deploy.simulated import SimulatedRobot
+from npmp.robots import Robot
+
+
+class DrakeRobot(SimulatedRobot):
+    """One robot on flat ground in Drake. `data` holds where it is and its torques; nothing in MuJoCo is stepped."""
+
+    def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 1.0):
+        """As `SimulatedRobot`.
+
+        Raises:
+          InputError: where Drake is absent.
+        """
+        try:
+            from pydrake import all as drake
+        except ImportError as error:
+            raise InputError(f"simulator=drake needs Drake: pip install 'npmp[drake]' ({error})") from error
+        self._drake = drake
+        with _quiet():
+            self._build(robot)
+        super().__init__(robot, accelerometer=accelerometer, crouch=crouch)
+
+    def _build(self, robot: Robot) -> None:
+        """The plant: the robot's own bodies, joints and geoms on a half space."""
+        drake, model = self._drake, robot.model(visuals=False)
+        builder = drake.DiagramBuilder()
+        plant, scene = drake.AddMultibodyPlantSceneGraph(builder, time_step=1.0 / robot.physics_rate_hz)
+        plant.set_discrete_contact_approximation(drake.DiscreteContactApproximation.kSap)
+        [instance] = drake.Parser(plant).AddModelsFromString(_bodies_of(robot), "xml")
+        grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)  # Drake's mean of two equal ones is that one
+        plant.RegisterCollisionGeometry(plant.world_body(), drake.RigidTransform(), drake.HalfSpace(), "floor", grip)
+        own = drake.GeometrySet()
+        for index in plant.GetBodyIndices(instance):
+            own.Add(plant.GetCollisionGeometriesForBody(plant.get_body(index)))
+        scene.collision_filter_manager().Apply(drake.CollisionFilterDeclaration().ExcludeWithin(own))
+        joints = [plant.GetJointByName(name) for name in robot.joint_names]
+        self._servos = []
+        for joint, limit, kp, kd in zip(joints, robot.torque_limit, robot.kp, robot.kd):
+            dof = model.jnt_dofadr[model.joint(joint.name()).id]
+            joint.set_default_damping(model.dof_damping[dof])
+            servo = plant.AddJointActuator(joint.name(), joint, limit)
+            servo.set_default_rotor_inertia(model.dof_armature[dof])
+            servo.set_controller_gains(drake.PdControllerGains(p=kp, d=kd))
+            self._servos.append(servo)
+        plant.Finalize()
+        root = plant.GetBodyByName(robot.body_names[0])
+        self._plant, self._instance = plant, instance
+        self._index(root, joints)
+        self._simulator = drake.Simulator(builder.Build())
+        self._context = plant.GetMyMutableContextFromRoot(self._simulator.get_mutable_context())
+        plant.get_actuation_input_port(instance).FixValue(self._context, np.zeros(len(joints)))
+
+    def _index(self, root: Any, joints: list[Any]) -> None:
+        """Where Drake has what MuJoCo has in qpos, qvel and actuator_force."""
+        pose, speed = root.floating_positions_start(), root.floating_velocities_start_in_v()
+        # Drake: quaternion before position, and the angular velocity, in the world, before the linear one
+        self._qpos = np.r_[pose + 4 : pose + 7, pose : pose + 4, [joint.position_start() for joint in joints]]
+        self._qvel = np.r_[speed + 3 : speed + 6, speed : speed + 3, [joint.velocity_start() for joint in joints]]
+        self._torque = np.array([servo.input_start() for servo in self._servos])
+        self._wanted = np.argsort(self._torque)  # the servos in Drake's order
+
+    def place(self, crouch: float = 1.0) -> None:
+        """As `SimulatedRobot.place`."""
+        super().place(crouch)
+        positions = np.empty(len(self._qpos))
+        positions[self._qpos] = self.data.qpos
+        self._plant.SetPositions(self._context, positions)
+        self._plant.SetVelocities(self._context, np.zeros(len(self._qvel)))
+        self._count = 0
+        self._simulator.get_mutable_context().SetTime(0.0)
+        self._simulator.Initialize()
+
+    def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
+        for servo, p, d in zip(self._servos, kp, kd):
+            servo.set_controller_gains(self._drake.PdControllerGains(p=p, d=d))
+
+    def _advance(self, setpoint: FloatArray) -> None:
+        plant, context, data = self._plant, self._context, self.data
+        wanted = np.concatenate((setpoint[self._wanted], np.zeros(len(setpoint))))
+        plant.get_desired_state_input_port(self._instance).FixValue(context, wanted)
+        self._count += 1
+        self._simulator.AdvanceTo(self._count * self.dt)
+        data.qpos[:] = plant.GetPositions(context)[self._qpos]
+        data.qpos[3:7] /= np.linalg.norm(data.qpos[3:7])  # Drake lets it drift: by a hundredth in 20 s
+        data.qvel[:] = plant.GetVelocities(context)[self._qvel]
+        back = data.qpos[3:7] * [1, -1, -1, -1]
+        mujoco.mju_rotVecQuat(data.qvel[3:6], data.qvel[3:6].copy(), back)
+        data.actuator_force[:] = plant.get_net_actuation_output_port().Eval(context)[self._torque]
+
+
+def _bodies_of(robot: Robot) -> str:
+    """The robot's MJCF without what Drake makes of it otherwise than MuJoCo (drives), or not at all (sensors)."""
+    spec = robot.spec(visuals=False)
+    for part in (*spec.sensors, *spec.actuators):
+        spec.delete(part)
+    spec.compile()
+    return str(spec.to_xml())
+
+
+def _grip(robot: Robot, model: mujoco.MjModel) -> float:
+    """The sliding friction of feet on MuJoCo's ground, which has 1 and no priority."""
+    [*feet] = (geom for geom in range(model.ngeom) if model.body(model.geom_bodyid[geom]).name in robot.foot_bodies)
+    friction = float(model.geom_friction[feet, 0].min())
+    return friction if model.geom_priority[feet].min() > 0 else max(friction, 1.0)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Drake's warnings of what it leaves out of an MJCF."""
+    logger = logging.getLogger("drake")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

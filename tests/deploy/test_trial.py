@@ -1,0 +1,91 @@
+"""Trials of bundles in MuJoCo: commands, episodes, and figures that can be worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.deploy import trial
+from npmp.deploy.bundle import BundleContract
+from npmp.deploy.controller import Mode, Step
+from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.trial import COMMAND, Episode, drawn, episodes, figures, heading, refuse_other_model, velocity_error_1s
+from tests.deploy.standins import Standing, contract_of
+
+RANGE = [[0.2, 1.5], [-0.3, 0.3], [-1.0, 1.0]]
+
+
+def walking() -> BundleContract:
+    return replace(contract_of(), command=COMMAND, command_unit=["m/s", "m/s", "rad/s"], command_range=RANGE)
+
+
+def test_commands_are_the_same_for_the_same_seed_and_within_the_ranges() -> None:
+    command = drawn(walking(), 400, 3)
+    assert command.shape == (400, 3)
+    assert (command == drawn(walking(), 400, 3)).all() and (command[:150] != drawn(walking(), 400, 4)[:150]).any()
+    assert (drawn(walking(), 100, 3) == command[:100]).all()  # however long it goes on
+    assert (command[:150] != drawn(walking(), 400, 2, 1)[:150]).any()  # seeds share no episodes
+    low, high = np.array(RANGE).T
+    many = drawn(walking(), 150 * 2000, 0)[::150]
+    assert (many >= low).all() and (many <= high).all()
+    assert set(np.flatnonzero(np.diff(command, axis=0).any(1)) + 1) <= {150, 300}
+    # a tenth of forward speeds would be zero, which this range has not: its nearest, 0.2
+    assert (many[:, 0] == 0.2).mean() == pytest.approx(0.1, abs=0.02)
+    assert (many[:, 1] == 0.0).mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_who_cannot_be_told_to_walk_is_refused() -> None:
+    with pytest.raises(InputError, match="told forward_mps, lateral_mps, yaw_rate_rps; this one is told forward, turn"):
+        drawn(contract_of(), 1, 0)
+    robot = robots.load("anymal_b")
+    refuse_other_model(walking(), robot)
+    with pytest.raises(InputError, match="another 'anymal_b' than this npmp has"):
+        refuse_other_model(replace(walking(), physics_rate_hz=200.0), robot)
+
+
+def test_the_heading_is_the_robots_own() -> None:
+    half = np.sqrt(0.5)
+    # turned to the left by a right angle, it goes on along the world's y
+    assert heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx((2.0, 0.0))
+    assert heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx((0.0, 1.0))
+
+
+def test_figures_by_hand() -> None:
+    """Sway within a second is no error; 0.3 and 0.4 off make 0.5; half a second at the end is left out."""
+    sway = np.tile([[0.1, 0, 0], [-0.1, 0, 0]], (5, 1))
+    told = np.tile([1.0, 0.0, 0.0], (25, 1))
+    made = told + np.concatenate((sway, np.tile([0.3, 0.4, 0.0], (10, 1)), np.full((5, 3), 9.0)))
+    assert velocity_error_1s(Episode(False, told, made), 10.0) == pytest.approx([0.0, 0.5])
+    fallen = Episode(True, told[:5], made[:5])
+    found = figures([Episode(False, told, made), fallen], 25, 10.0)
+    assert found == {
+        "falls": 1, "survived": 0.5, "steps_survived": 0.6, "velocity_error_1s": pytest.approx(0.25)
+    }  # fmt: skip
+    assert figures([fallen], 25, 10.0)["velocity_error_1s"] is None
+
+
+def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
+    policy = Standing(np.array(walking().home_pose))
+    once, again = (
+        episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append).__next__() for _ in range(2)
+    )
+    assert policy.resets == 2 and not once.fell and (once.achieved == again.achieved).all()
+    assert np.abs(once.achieved[10:]).max() < 0.05 and once.command.shape == (30, 3)
+    first, last = noted[0], noted[29]
+    assert first.state is not None and last.state is not None
+    assert first.state.joint_pos == pytest.approx(np.array(walking().home_pose))
+    assert first.state.accelerometer == pytest.approx([0, 0, 9.81]) and first.state.gyro == pytest.approx([0, 0, 0])
+    assert last.state.up[2] > 0.999 and last.order.mode is Mode.POLICY and last.now == pytest.approx(29 / 50)
+    # beyond a joint's range nothing is asked for
+    far = Standing(np.full(12, 9.0))
+    next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
+    assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
+    assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
+    monkeypatch.setattr(trial, "UPRIGHT", 1.1)
+    (fallen,) = episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append)
+    assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
