@@ -70,7 +70,7 @@ class SimulatedRobot:
         mujoco.mj_resetData(self.model, data)
         data.qpos[:] = robot.home_qpos
         pose = np.clip(crouch * robot.home_joints, robot.joint_lower, robot.joint_upper)
-        data.qpos[7:] = np.where(self._legs(), pose, robot.home_joints)
+        data.qpos[7:] = np.where(robot.carries_feet, pose, robot.home_joints)
         mujoco.mj_kinematics(self.model, data)
         feet = zip(robot.foot_bodies, robot.foot_points)
         points = [data.body(b).xpos + points @ data.body(b).xmat.reshape(3, 3).T for b, points in feet]
@@ -91,15 +91,6 @@ class SimulatedRobot:
         for _ in range(round(2.0 / self.dt)):
             self.step()
         self.damped = False
-
-    def _legs(self) -> np.ndarray:
-        """(nu,) bool: joints that carry a foot."""
-        carries = np.zeros(self.model.nbody, bool)
-        for name in self.robot.foot_bodies:
-            body = self.model.body(name).id
-            while body > 1:
-                carries[body], body = True, self.model.body_parentid[body]
-        return np.array([carries[self.model.joint(name).bodyid[0]] for name in self.robot.joint_names])
 
     def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
         self.model.actuator_gainprm[:, 0] = kp
