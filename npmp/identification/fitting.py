@@ -1,10 +1,10 @@
 """Parameters of joints from what they did: least squares over whole simulated motions, with what was known before.
 
 The residuals are the encoders' readings (and torques, where they were logged) against a simulation in open loop, each
-over its joint's own scatter; beside them stand the priors, Gaussian, of what the motions alone may not tell. The
-Jacobian is by differences, all of them one batch of simulations: limbs do not feel each other, so one parameter of each
-is changed at a time. Errors are those of the linear model at the optimum, widened by how long residuals resemble
-themselves.
+over its joint's own scatter, which counts for more the longer residuals resemble themselves; beside them stand the
+priors, Gaussian, of what the motions alone may not tell. The Jacobian is by differences, all of them one batch of
+simulations: limbs do not feel each other, so one parameter of each is changed at a time. Errors are those of the linear
+model at the optimum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from npmp.identification.stand import KINDS, Floats, Stand
 
 _DAMPING, _DELAY, _BIAS, _KP, _KD = (KINDS.index(name) for name in ("damping", "delay_s", "bias", "kp", "kd"))
 _STEP = 1e-4  # of the differences, in units of each parameter
-_JUMP = 0.2  # of a slope: by how much differences of two sizes may disagree
+_JUMP = 0.01  # of a slope: by how much differences of two sizes may disagree
+_ROUNDING = 0.01  # scatters per unit: so much they always may; a thousand moments of it weigh less than any prior
 _NOISE = 1e-3  # rad: what is taken for the scatter of angles until it is known
 _LEAST_NOISE = 1e-6  # rad; of torques, of what was taken for theirs
 _TORQUE_NOISE = 0.02  # of the torque limit, likewise
@@ -74,7 +75,8 @@ class Identified:
     rms_before: Floats
     rms_after: Floats
     correlation_time: Floats  # (n,) samples over which residuals resemble themselves; 1: white
-    saturated: Floats  # (n,) share of the moments at which drives give all their torque, in simulation
+    saturated: Floats  # (n,) share of the physics steps at which drives give all their torque, in simulation
+    torques: bool = False  # whether the log had them
 
     @property
     def error(self) -> Floats:
@@ -123,6 +125,7 @@ class _Problem:
         self.bounds = (bottom / self.unit)[self.free], (top / self.unit)[self.free]
         self.noise = np.full(number, _NOISE)
         self.torque_noise = _TORQUE_NOISE * np.minimum(stand.torque_limit, nominal[:, _KP])
+        self.least_torque_noise = _LEAST_NOISE * self.torque_noise
 
     def parameters(self, x: Floats) -> Floats:
         """(..., F) -> (..., n, 7)."""
@@ -202,7 +205,7 @@ class _Problem:
 def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = None) -> Identified:
     """Parameters of a stand's joints from a log of theirs, at the stand's rate.
 
-    In two rounds: the second knows each joint's scatter from the first.
+    In two rounds: the second knows each joint's scatter, and how long it resembles itself, from the first.
     """
     config = config or IdentificationConfig()
     problem = _Problem(stand, log.recordings, config)
@@ -210,19 +213,20 @@ def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = 
     for _ in range(2):
         x = _optimum(problem, x)
         missed = [part[0] for part in problem.misses(problem.parameters(x[None])) if part is not None]
-        problem.noise = np.maximum(_rms(missed[0]), _LEAST_NOISE)
+        times = [np.array([_correlation_time(column) for column in part.T]) for part in missed]
+        # what resembles itself tells less, beside the priors and in the errors alike
+        problem.noise = np.maximum(_rms(missed[0]), _LEAST_NOISE) * np.sqrt(times[0])
         if problem.torques:
-            problem.torque_noise = np.maximum(_rms(missed[1]), _LEAST_NOISE * problem.torque_noise)
-    time = np.max([[_correlation_time(column) for column in part.T] for part in missed], 0)
-    covariance, condition = _certainty(problem, x, time)
+            problem.torque_noise = np.maximum(_rms(missed[1]), problem.least_torque_noise) * np.sqrt(times[1])
+    covariance, condition = _certainty(problem, x)
     estimate = problem.parameters(x)
     surplus = np.minimum(estimate[:, _DAMPING], 0.0)  # a drive damps less than the model's
     estimate[:, _KD] += surplus
     estimate[:, _DAMPING] -= surplus
     return Identified(
         stand.joints, stand.nominal, estimate, covariance, problem.prior, condition,
-        _rms(problem.misses(stand.nominal[None])[0][0]), _rms(missed[0]), time,
-        _saturated(stand, log.recordings, estimate),
+        _rms(problem.misses(stand.nominal[None])[0][0]), _rms(missed[0]), np.max(times, 0),
+        _saturated(stand, log.recordings, estimate), problem.torques,
     )  # fmt: skip
 
 
@@ -234,17 +238,17 @@ def _optimum(problem: _Problem, x: Floats) -> Floats:
     return np.asarray(found.x)
 
 
-def _certainty(problem: _Problem, x: Floats, time: Floats) -> tuple[Floats, Floats]:
+def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     """Covariances (n, 7, 7) of each joint's parameters, and the condition number of its motions by them (n,)."""
     # motions jump a little where a joint sticks or a drive is at its limit; a jump makes differences large, the more so
     # the smaller they are, and would be taken for knowledge: moments where two sizes disagree count for nothing
     slopes, wider = problem.derivatives(x), problem.derivatives(x, 10.0 * _STEP)
-    jumps = np.abs(slopes - wider) > _JUMP * (np.abs(wider) + np.sqrt(np.square(wider).mean(0)))
+    usual = np.abs(wider) + np.sqrt(np.square(wider).mean(0))
+    jumps = np.abs(slopes - wider) > _ROUNDING + _JUMP * usual
     slopes[jumps.any(-1)] = 0.0
     known = np.isfinite(problem.prior[problem.free])
     precision = np.where(known, problem.unit[problem.free] / problem.prior[problem.free], 0.0) ** 2
-    spread = slopes / np.sqrt(time)[:, None]  # what resembles itself tells less
-    flat = spread.reshape(-1, len(x))
+    flat = slopes.reshape(-1, len(x))
     all_of = np.linalg.pinv(flat.T @ flat + np.diag(precision), hermitian=True)
     number, kinds = problem.free.shape
     covariance, condition = np.zeros((number, kinds, kinds)), np.zeros(number)
@@ -261,10 +265,12 @@ def _certainty(problem: _Problem, x: Floats, time: Floats) -> tuple[Floats, Floa
 
 
 def _saturated(stand: Stand, recordings: Sequence[Recording], values: Floats) -> Floats:
-    """The share of all moments at which drives of parameters (n, 7) are at their limit, (n,)."""
+    """The share of all physics steps at which drives of parameters (n, 7) are at their limit, (n,)."""
     at_limit = []
     for recording in recordings:
-        motion = stand.run(values[None], recording.command, recording.position[0], torque=True)
+        speed = None if recording.velocity is None else recording.velocity[0]
+        start = recording.position[0]
+        motion = stand.run(values[None], recording.command, start, speed, torque=True, every_step=True)
         assert motion.torque is not None  # for the type checker: it was asked for
         at_limit.append(np.abs(motion.torque[0]) >= stand.torque_limit)
     return np.asarray(np.concatenate(at_limit).mean(0))

@@ -91,7 +91,7 @@ def not_told_apart(found: Identified) -> list[str]:
     sentences = [
         f"{words}: {', '.join(np.array(found.joints)[where])}" for words, where in little.items() if where.any()
     ]
-    if not error[:, _KD].any():
+    if not error[:, _KD].any() and not found.torques:
         sentences.append(
             "damping of the joint and kd of its drive: angles show their sum only; kd stays the model's, the rest is "
             "damping"
@@ -129,9 +129,12 @@ def preset(found: Identified, base: Mapping[str, Any], name: str, config: Preset
 
 
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
-    """Half-width of the joints' scales: their standard errors (n, k) over their values (n,), all of them together."""
-    size = float(np.sqrt(np.square(values).sum()))
-    relative = float(np.sqrt(np.square(errors).sum())) / size if size > 0.0 else 0.0
+    """Half-width of the joints' scales: root mean square of their standard errors (n, k) over their values (n,).
+
+    A scale does nothing to a value of zero: such joints do not count.
+    """
+    some = values > 0.0
+    relative = float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2))) if some.any() else 0.0
     return _rounded(min(max(config.errors * relative, config.least), config.most))
 
 

@@ -74,12 +74,14 @@ class Stand:
         speed: Floats | None = None,
         *,
         torque: bool = False,
+        every_step: bool = False,
     ) -> Motion:
         """Simulations of m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each held to the next.
 
         Args:
           start: (n,) the encoders' first readings [rad]; speed: (n,) [rad/s], None: at rest.
           torque: whether the drives' torques are wanted.
+          every_step: at every physics step, not the log's moments only: T is (T - 1) substeps + 1 then.
         """
         values = np.asarray(parameters, dtype=np.float64)
         batch = self._batch(values)
@@ -89,7 +91,8 @@ class Stand:
         first = [batch.bind(name).copy()[:, None] for name in ("qpos", "qvel")]
         record = ("qpos", "qvel") if torque else ("qpos",)
         course = batch.rollout(control.shape[1], control, record=record)
-        last = slice(self.substeps - 1, None, self.substeps)
+        stride = 1 if every_step else self.substeps
+        last = slice(stride - 1, None, stride)
         q = np.concatenate((first[0], course["qpos"][:, last]), 1)[..., self._q]
         if not torque:
             return Motion(q, None)

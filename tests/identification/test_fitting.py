@@ -8,10 +8,11 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from npmp.actuators.log import on_grid
 from npmp.identification import KINDS, IdentificationConfig, Prior, Recording, Stand, StandLog, identify, summary
-from npmp.identification.fitting import _correlation_time
+from npmp.identification.fitting import _correlation_time, _saturated
 from npmp.identification.stand import Floats
 from tests.identification.arms import arm, log_of, sweep
 
@@ -64,7 +65,8 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
     armature / kp is known all the same."""
     stand = arm("turning", mass=1e-6)
     found = identify(stand, told(stand, hidden, 0), QUICK)
-    assert found.error[0, of("kp")] == pytest.approx(0.12 * 40.0, rel=0.05)  # what was known before
+    assert 0.5 * 0.12 * 40.0 < found.error[0, of("kp")] < 0.121 * 40.0  # what was known before, less what jumps feign
+    assert found.error[0, of("delay_s")] < 3e-5  # of a bias that does nothing only rounding shows: that is no jump
     assert found.error[0, of("bias")] == pytest.approx(0.03, rel=0.01) and abs(found.estimate[0, of("bias")]) < 1e-6
     assert found.correlation(0)[of("kp"), of("armature")] > 0.99
     joint = summary(found)["joints"]["a"]
@@ -72,6 +74,19 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
     assert abs(ratio["estimate"] - 0.08 / 44.0) < 3.0 * ratio["standard_error"] < 0.03 * 0.08 / 44.0
     words = " ".join(summary(found)["not_told_apart"])
     assert "only their ratios to kp are known" in words and "bias" in words
+
+
+def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: Floats) -> None:
+    """A light arm, encoders whose error of 3 mrad drifts (AR(1), 0.9 from a sample to the next, so 19 samples long):
+    armature and kp are off by as much as their errors say."""
+    stand, command, scale = arm(mass=0.02), sweep(), [of("armature"), of("kp")]
+    true = stand.run(hidden[None], command, command[0]).position[0] + hidden[:, of("bias")]
+    z = []
+    for seed in range(3):
+        drift = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], np.random.default_rng(seed).normal(size=true.shape), 0)
+        found = identify(stand, log_of(stand, command, true + 3e-3 * drift), QUICK)
+        z.append((found.estimate - hidden)[0, scale] / found.error[0, scale])
+    assert 0.3 < np.sqrt(np.square(z).mean()) < 1.5
 
 
 def test_torques_tell_the_drive_from_the_joint(hidden: Floats) -> None:
@@ -102,6 +117,20 @@ def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
     found = identify(weak, told(stand, hidden, 0), IdentificationConfig(iterations=1))
     assert found.saturated[0] > 0.1
     assert any("torque limit" in sentence for sentence in summary(found)["not_told_apart"])
+
+
+def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> None:
+    """Commands that jump by 0.3 rad: most is asked for right after, less at the next moment; the limit is between."""
+    stand = arm("turning", mass=0.1)
+    quick = hidden * [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    command = np.repeat([0.0, 0.3, 0.0], 25)[:, None]
+    peak = [
+        np.abs(stand.run(quick[None], command, command[0], torque=True, every_step=every).torque).max()
+        for every in (False, True)
+    ]
+    assert peak[0] < 0.95 * peak[1]
+    stand.torque_limit[:] = np.mean(peak)
+    assert _saturated(stand, (Recording("jumps", command, command),), quick)[0] > 0.0
 
 
 def test_correlation_time() -> None:

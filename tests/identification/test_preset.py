@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from npmp.envs import RobotBatchConfig
-from npmp.identification import KINDS, Identified, PresetConfig, preset
+from npmp.identification import KINDS, Identified, PresetConfig, preset, summary
 from npmp.settings import from_mapping
 
 
@@ -23,10 +25,10 @@ def found() -> Identified:
 def test_the_spreads_are_two_standard_errors_within_limits() -> None:
     made = preset(found(), {"physics": {"friction": [0.4, 1.0]}, "pushes": {"force": 9.0}, "sensors": {}}, "mine")
     physics = made["physics"]
-    # 2 sqrt(0.001^2 + 0.01^2) / sqrt(0.1^2 + 0.1^2) = 0.1421
+    # 2 sqrt((0.01^2 + 0.1^2) / 2) = 0.1421
     assert physics["armature"] == {"whole": 0.0, "each": pytest.approx(0.1421, abs=1e-4)}
     assert physics["gain"]["each"] == pytest.approx(2 * np.hypot(1, 12) / np.hypot(100, 100), rel=1e-4)
-    assert physics["damping"]["each"] == 0.05  # 2 * 0.025 / hypot(2.5, 2.5) = 0.014: the least is taken
+    assert physics["damping"]["each"] == 0.05  # 2 * 0.025 / 2.5 / sqrt(2) = 0.014: the least is taken
     assert physics["joint_offset"] == pytest.approx(2 * np.sqrt((3e-3**2 + 4e-3**2) / 2), rel=1e-4)
     assert made["sensors"]["delay_s"] == [pytest.approx(0.008), pytest.approx(0.014)]
     assert physics["nominal"]["b"] == {
@@ -34,6 +36,23 @@ def test_the_spreads_are_two_standard_errors_within_limits() -> None:
     }  # fmt: skip
     assert physics["friction"] == [0.4, 1.0] and made["pushes"] == {"force": 9.0} and made["name"] == "mine"
     from_mapping(RobotBatchConfig, made, ignore=("name",))
+
+
+def test_a_small_uncertain_value_counts_as_much_as_a_large_one() -> None:
+    """1 % of 0.1 kg m2, 20 % of 0.001: 2 sqrt((0.01^2 + 0.2^2) / 2) = 0.2832; a joint without any does not count."""
+    unequal = found()
+    unequal.estimate[:, 0], unequal.covariance[:, 0, 0] = (0.1, 0.001), (1e-3**2, 2e-4**2)
+    unequal.estimate[:, 2], unequal.covariance[:, 2, 2] = (0.0, 0.2), (1.0, 0.02**2)
+    physics = preset(unequal, {}, "x")["physics"]
+    assert physics["armature"]["each"] == pytest.approx(0.2832, abs=1e-4)
+    assert physics["friction_loss"]["each"] == pytest.approx(0.2, rel=1e-4)
+
+
+def test_only_angles_leave_damping_and_kd_untold() -> None:
+    """With torques a model without kd has none to look for, and nothing to tell apart."""
+    for torques in (False, True):
+        words = " ".join(summary(replace(found(), torques=torques))["not_told_apart"])
+        assert ("sum only" in words) is not torques
 
 
 def test_widths_are_the_user_s() -> None:
