@@ -27,7 +27,7 @@ NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 6 minutes on two cores)"
-	@echo "make test     lint, types and tests (about 4 minutes)"
+	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
 	@echo "make install  only set up .venv"
 	@echo "make lint     only lint and types"

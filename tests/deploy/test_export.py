@@ -40,9 +40,9 @@ def env_of(policy: HighLevelPolicy, skill: SkillModule, num_envs: int = 2) -> Ta
     return TaskEnv(kind(robot, config), num_envs, robots=like, num_threads=1)
 
 
-@pytest.mark.parametrize("name", ["anymal_b_rough", "anymal_b_dribble", "op3_walk"])
+@pytest.mark.parametrize("name", ["anymal_b_dribble", "op3_walk"])
 def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
-    """The fourth that is shipped goes through the command, in tests/experiments/test_bundle.py."""
+    """A walking ANYmal goes through the command, in tests/experiments/test_bundle.py; anymal_b_rough is one, too."""
     policy, skill = loaded(name)
     bundle = export(tmp_path, policy, skill, env_of(policy, skill), sha256="2", steps=160, about={"seed": 0})
     contract, golden = bundle.contract, bundle.golden()
