@@ -13,7 +13,8 @@ from experiments.common import Run, at_least, one_of, say
 from experiments.typed import build
 from mocap_data.errors import InputError
 from npmp import actuators
-from npmp.envs.robot_batch import IDEAL, RobotBatchConfig, Wired
+from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.training.collectors import KINDS, CollectorsConfig
 
 
@@ -29,8 +30,8 @@ def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -
     drawn = config.get("randomization")
     values: Any = {} if drawn is None else OmegaConf.to_container(drawn, resolve=True)
     wiring = {"hold": config.get("hold") or like.hold, "accelerometer": like.accelerometer}
-    actuator = str(config.get("actuator") or IDEAL)
-    if actuator != IDEAL:
+    actuator = str(config.get("actuator") or PD)
+    if actuator not in ACTION_SPACES:
         actuators.load(actuator)  # not at the first step only
     made = build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
     return made if adapts else made.whole()
@@ -38,7 +39,7 @@ def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -
 
 def note_other_drives(trained: Mapping[str, Any], config: DictConfig) -> None:
     """Say so where what is judged was trained with other drives than it is judged with."""
-    before, now = trained.get("actuator", {}).get("name", IDEAL), str(config.get("actuator") or IDEAL)
+    before, now = trained.get("actuator", {}).get("name", PD), str(config.get("actuator") or PD)
     if before != Path(now).name:
         say(f"trained with actuator={before}, judged with actuator={now}")
 

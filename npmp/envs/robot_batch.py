@@ -24,6 +24,7 @@ from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
+from npmp.sim.action_space import ACTION_SPACES, PD, ActionSpace
 from npmp.sim.adaptive import AdaptiveConfig, Reach
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, with_nominal
 
@@ -33,7 +34,6 @@ ACCELEROMETERS = ("imu", "root")
 # Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations
 # do not.
 _TOO_FAST = 1e3
-IDEAL = "pd"  # drives of the robot's own gains, without delay or friction
 _REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
 
 
@@ -59,7 +59,9 @@ class RobotBatchConfig:
     )
     # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over the last two
     accelerometer: str = "imu"
-    actuator: str = IDEAL  # what moves the joints: ideal drives, or the folder of a model of real ones
+    # what moves the joints: ideal drives that take angles, or another of `ACTION_SPACES`; the folder of a model of real
+    # ones
+    actuator: str = PD
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
@@ -71,6 +73,16 @@ class RobotBatchConfig:
             raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
         if self.accelerometer not in ACCELEROMETERS:
             raise ValueError(f"accelerometer must be one of {', '.join(ACCELEROMETERS)}; got {self.accelerometer!r}")
+
+    @property
+    def action_space(self) -> str:
+        """One of `ACTION_SPACES`; models of real drives take angles."""
+        return self.actuator if self.actuator in ACTION_SPACES else PD
+
+    @property
+    def real_drives(self) -> str | None:
+        """The folder of a model of real drives; None where drives are ideal."""
+        return None if self.actuator in ACTION_SPACES else self.actuator
 
     def like(self, other: Wired) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
@@ -110,8 +122,9 @@ class RobotBatch:
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
-        if config.actuator != IDEAL:
-            _refuse_gains(config.physics)
+        if config.actuator != PD:
+            _refuse_gains(config)
+        self.space = ActionSpace(config.action_space, robot, self.device)
         model = with_nominal(model, config.physics)
         self.sim: Simulator = make_simulator(
             sim,
@@ -120,7 +133,7 @@ class RobotBatch:
             control_rate_hz=robot.control_rate_hz,
             device=self.device,
             num_threads=num_threads,
-            actuator=None if config.actuator == IDEAL else actuators.load(config.actuator),
+            actuator=None if config.real_drives is None else actuators.load(config.real_drives),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
         self.reach: Reach | None = None
@@ -261,7 +274,8 @@ class RobotBatch:
         robot must be placed anew.
         """
         before, setpoint = self.state, self.setpoint(action)
-        self.sim.step(setpoint, before.setpoint if self.config.hold == "first_order" else None)
+        held = self.space.controls(before.setpoint) if self.config.hold == "first_order" else None
+        self.sim.step(self.space.controls(setpoint), held)
         # copies: the simulator's own numbers change with the next step, the state does not
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
         after = arrive(before, qpos, qvel, setpoint, self.dt, self.lever)
@@ -316,14 +330,21 @@ class RobotBatch:
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
-def _refuse_gains(physics: PhysicsConfig) -> None:
-    """Raises InputError where a preset names what a model of actuators has of its own."""
+def _refuse_gains(config: RobotBatchConfig) -> None:
+    """Raises InputError where physics is drawn of drives other than `PD`, or a preset names what a model of actuators
+    has of its own."""
+    physics = config.physics
+    if config.action_space != PD and physics != PhysicsConfig():
+        raise InputError(
+            f"actuator={config.actuator} is there to compare action spaces, with nominal physics only; use"
+            f" randomization=none, or actuator={PD}"
+        )
     for name, joint in physics.nominal.items():
         given = asdict(joint)
         if named := [key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None]:
             raise InputError(
                 f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself; leave these out, or"
-                f" use actuator={IDEAL}"
+                f" use actuator={PD}"
             )
 
 
@@ -339,7 +360,7 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     found = [(int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0])) for name in robot.joint_names]
     if found != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
         raise ValueError(f"the joints of '{robot.name}' do not stand side by side in the scene")
-    if model.nu != nu:
+    if model.nu not in (nu, 2 * nu):  # two muscles a joint
         raise ValueError(f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven")
     return slice(q, q + 7 + nu), slice(v, v + 6 + nu)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+import mujoco
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.threads import serial_if_small
 from npmp.sim import Simulator, flat_scene
+from npmp.sim.action_space import ActionSpace
 
 T = TypeVar("T", bound=Task)
 
@@ -60,13 +62,10 @@ class TaskEnv(Generic[T]):
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
         self.task, self.robot = task, task.robot
         self._place: dict[str, Any] = {"num_threads": num_threads, "sim": sim, "device": device}
-        self.robots = RobotBatch(
-            task.robot,
-            flat_scene(task.robot, task.add_to_scene),
-            num_envs,
-            robots or (RobotBatchConfig().like(task.config) if hasattr(task.config, "hold") else RobotBatchConfig()),
-            **self._place,
-        )
+        config = robots or RobotBatchConfig()
+        if robots is None and hasattr(task.config, "hold"):
+            config = config.like(task.config)
+        self.robots = RobotBatch(task.robot, self._scene(config), num_envs, config, **self._place)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.age = torch.zeros(
             num_envs, dtype=torch.long, device=self.device
@@ -79,6 +78,15 @@ class TaskEnv(Generic[T]):
         self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
         task.bind(self)
         self.restart()
+
+    def _scene(self, config: RobotBatchConfig) -> mujoco.MjModel:
+        space = ActionSpace(config.action_space, self.robot, torch.device("cpu"))
+
+        def add(spec: mujoco.MjSpec) -> None:
+            self.task.add_to_scene(spec)
+            space.put_drives(spec)
+
+        return flat_scene(self.robot, add)
 
     def beside(self, task: Task, *, seed: int) -> TaskEnv[Any]:
         """As many of the same robots at another task, computed in the same place."""

@@ -18,8 +18,9 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import artifact, checkpoint, ranges
-from npmp.envs.robot_batch import IDEAL, RobotBatchConfig
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
+from npmp.sim.action_space import PD
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig
 from npmp.training.guard import Guard
@@ -242,9 +243,12 @@ class _Record:
         summary |= {"before": self.before, "after": self.latest}
         if (reach := trainer.env.robots.reach) is not None:
             summary["randomization_reached"] = reach.reached()
-        if (actuator := trainer.env.robots.config.actuator) != IDEAL:
-            weights = artifact.sha256(Path(actuator) / "actuator.safetensors")
-            summary["actuator"] = {"name": Path(actuator).name, "sha256": weights}
+        drives = trainer.env.robots.config
+        if drives.real_drives is not None:
+            weights = artifact.sha256(Path(drives.real_drives) / "actuator.safetensors")
+            summary["actuator"] = {"name": Path(drives.real_drives).name, "sha256": weights}
+        elif drives.action_space != PD:
+            summary["actuator"] = {"name": drives.action_space}
         # the artefact first: making it may leave figures in what the checkpoint then holds
         self.plan.save(summary)
         self.keep(log)
