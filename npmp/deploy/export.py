@@ -25,6 +25,7 @@ from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import PolicyInput
 from npmp.robots import Robot
 from npmp.rollout import Decision, Moment, rollout
+from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
@@ -64,8 +65,11 @@ def export(
 def contract_of(
     policy: HighLevelPolicy, skill: SkillModule, robot: Robot, *, sha256: str, golden: dict[str, Any]
 ) -> BundleContract:
-    """What bundle.json says."""
+    """What bundle.json says. Raises InputError where actions were no joint angles in training."""
     own, module = policy.contract, skill.contract
+    for training in (own.training, module.training):
+        if (space := training.get("actuator", {}).get("name", PD)) in set(ACTION_SPACES) - {PD}:
+            raise InputError(f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}")
     return BundleContract(
         **{name: getattr(module, name) for name in ("robot", "model_sha256", "joint_names", "home_pose", "kp", "kd")},
         torque_limit=module.torque_limit,

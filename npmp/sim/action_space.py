@@ -30,7 +30,9 @@ class ActionSpace:
             torch.tensor(values, dtype=torch.float32, device=device)
             for values in (robot.home_joints, robot.kp, robot.torque_limit)
         )
-        self._scale = {"velocity": 1.0 / _LAG_S, "torque": stiffness, "muscle": stiffness / limit}.get(name, 1.0)
+        one = torch.ones_like(stiffness)
+        scales = {PD: one, "velocity": one / _LAG_S, "torque": stiffness, "muscle": stiffness / limit}
+        self._scale = scales[name]
 
     def put_drives(self, spec: mujoco.MjSpec) -> None:
         """Replace the position drives of the robot in a scene; joints keep their names, order and torque limits."""

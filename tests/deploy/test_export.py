@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from mocap_data.errors import InputError
 from npmp import policies, robots, tasks
 from npmp.deploy.bundle import TOLERANCE, replay
-from npmp.deploy.export import export, record
+from npmp.deploy.export import contract_of, export, record
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.reuse import HighLevelPolicy, find_module
@@ -87,3 +89,10 @@ def test_the_recording_is_what_torch_answered_to_what_was_sensed() -> None:
     np.testing.assert_allclose(np.linalg.norm(golden.up, axis=-1), 1.0, atol=1e-5)
     assert golden.reset.tolist() == [t % 20 == 0 for t in range(40)]  # two robots, one after the other
     assert 5.0 < golden.accelerometer[:, 2].mean() < 15.0
+
+
+def test_a_module_whose_actions_are_torques_is_refused() -> None:
+    policy, skill = loaded("anymal_b_walk")
+    other = SkillModule(replace(skill.contract, training={"actuator": {"name": "torque"}}))
+    with pytest.raises(InputError, match="trained with actuator=torque"):
+        contract_of(policy, other, robots.load("anymal_b"), sha256="", golden={})
