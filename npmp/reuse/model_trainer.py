@@ -68,6 +68,8 @@ class ModelTrainerConfig(ThroughModelConfig):
     posture: float = 5.0  # weight of the distance from the postures that are known to hold
     effort: float = 0.02  # weight of the setpoints' distance from the joints, summed over them [1/rad]
     smoothness: float = 0.02  # weight of the setpoints' change per step, summed over joints [1/rad]
+    # k_0 and k_d of Hwangbo's curriculum: effort and smoothness count k times, k <- k ** k_d with every iteration
+    cost_curriculum: tuple[float, float] = (1.0, 0.997)
     imagine_pushes: bool = True  # a push that there is where imagination starts goes on
     clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
     clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
@@ -79,7 +81,7 @@ class ModelTrainerConfig(ThroughModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "horizon", "clone_steps", "clone_batch", "clone_sequence")
-        ranges.pairs(self, "clone_lr")
+        ranges.pairs(self, "clone_lr", "cost_curriculum")
         ranges.above_zero(self, "clone_lr", "clone_window_s")
         ranges.not_negative(
             self, "warmup_updates", "action_noise", "beta", "posture", "effort", "smoothness", "clone_updates"
@@ -87,6 +89,8 @@ class ModelTrainerConfig(ThroughModelConfig):
         ranges.share(self, "new_goals")
         if not 0.0 <= self.style_ramp[0] < self.style_ramp[1]:
             raise ValueError(f"style_ramp must be two shares of a run, 0 <= begin < full; got {list(self.style_ramp)}")
+        if not (0.0 < self.cost_curriculum[0] <= 1.0 and 0.0 < self.cost_curriculum[1] < 1.0):
+            raise ValueError(f"cost_curriculum must be 0 < k_0 <= 1, 0 < k_d < 1; got {list(self.cost_curriculum)}")
         if self.episode_s is not None:
             ranges.above_zero(self, "episode_s")
 
@@ -160,6 +164,12 @@ class ModelTrainer(Resumable):
     def policy(self) -> HighLevelPolicy:
         """The averaged policy: what is evaluated and saved."""
         return self.average
+
+    @property
+    def cost_share(self) -> float:
+        """k_j: how much of their weights effort and smoothness have in this iteration (Hwangbo et al. 2019)."""
+        first, power = self.config.cost_curriculum
+        return float(first ** (power**self.iteration_count))
 
     @property
     def clone_window(self) -> int:
@@ -362,14 +372,15 @@ class ModelTrainer(Resumable):
         begins, full = c.style_ramp
         ramp = min(max((progress - begins) / (full - begins), 0.0), 1.0) if self.new else 1.0
         loss = imagined.task + ramp * imagined.style + c.posture * imagined.posture + c.beta * imagined.kl
-        loss = loss + c.effort * imagined.effort + c.smoothness * imagined.smoothness
+        k = self.cost_share
+        loss = loss + k * (c.effort * imagined.effort + c.smoothness * imagined.smoothness)
         norm = descend(loss, self.online, c.clip_grad, self.optimizer)
         if math.isfinite(norm):
             follow(self.average, self.online, c.ema, self.iteration_count * c.policy_updates)
         else:
             self.skipped += 1
         named = {f"imagined_{name}": value.item() for name, value in imagined._asdict().items()}
-        return {"kl": named.pop("imagined_kl"), **named, "policy_grad_norm": norm}
+        return {"kl": named.pop("imagined_kl"), **named, "policy_grad_norm": norm, "cost_share": k}
 
     def _asked(self, goal: Tensor) -> Tensor:
         """What imagined robots are asked: what they were, or something new, so that changes are learned."""

@@ -216,3 +216,22 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
     heights = states.root_pos[0, :, 2]
     world = run.replay.floats["state"][: run.replay.filled, :, 2]
     assert heights.std() < world.std() and abs(heights.mean() - float(robot.home_qpos[2])) < 0.15
+
+
+def test_costs_come_in_by_hwangbos_curriculum(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """The same moments are imagined whatever costs weigh, and the first step of learning differs: gradients do."""
+    norms = {}
+    for share in (1.0, 0.3):
+        chosen = replace(TINY, effort=5.0, smoothness=5.0, cost_curriculum=(share, 0.5))
+        run = trainer(robot, walking, skill, policy, config=chosen)
+        run.warm_up()
+        figures = run.improve_policy()
+        norms[share] = figures["policy_grad_norm"]
+        assert figures["cost_share"] == pytest.approx(share)
+        run.iteration_count = 2
+        assert run.cost_share == pytest.approx(share**0.25)  # k <- k ** 0.5, twice
+    assert norms[0.3] < norms[1.0]
+    with pytest.raises(ValueError, match="cost_curriculum must be 0 < k_0 <= 1"):
+        replace(TINY, cost_curriculum=(0.0, 0.5))
