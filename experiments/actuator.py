@@ -10,9 +10,6 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.progress import MofNCompleteColumn
 
-from experiments import report
-from experiments.common import Run, above_zero, console, one_of, plain, progress_bar, say, table, verb
-from experiments.report import actuator_page
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
@@ -20,6 +17,9 @@ from npmp.actuators.evaluation import Evaluation, evaluate
 from npmp.actuators.fitting import FitConfig, fit
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
+from npmp.experiments import report
+from npmp.experiments.common import Run, above_zero, console, one_of, plain, progress_bar, say, table, verb
+from npmp.experiments.report import actuator_page
 from npmp.settings import from_mapping
 
 ACTIONS = ("fit", "evaluate", "show", "import")

@@ -9,11 +9,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Run, at_least, one_of, say
-from experiments.typed import build
 from mocap_data.errors import InputError
 from npmp import actuators
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp.experiments.common import Run, at_least, one_of, say
+from npmp.experiments.typed import build
 from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.training.collectors import KINDS, CollectorsConfig
 

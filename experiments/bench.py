@@ -8,9 +8,9 @@ import sys
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, above_zero, at_least, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
+from npmp.experiments.common import Run, above_zero, at_least, verb
 
 # A module bench_NAME each, whose `measure` gives the figures.
 BENCHES = ("env", "imitate", "retarget", "actors")
@@ -24,7 +24,7 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp bench {config.name} has neither sim= nor device=: it computes on the CPU")
     at_least(config, num_envs=1)
     above_zero(config, "seconds")
-    measure = importlib.import_module(f"experiments.bench_{config.name}").measure
+    measure = importlib.import_module(f"npmp.experiments.bench_{config.name}").measure
     figures = {"bench": config.name, "robot": config.robot.name, **measure(config, run)}
     text = json.dumps(figures)
     if run.out is not None:

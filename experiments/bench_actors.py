@@ -16,12 +16,12 @@ import numpy as np
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments.bench_tools import synthetic_motions
-from experiments.common import Run, compose, cpus, say
-from experiments.imitate import settings_of
 from mocap_data import MotionSet
 from npmp import robots
 from npmp.envs import TaskEnv, load_motions
+from npmp.experiments.bench_tools import synthetic_motions
+from npmp.experiments.common import Run, compose, cpus, say
+from npmp.experiments.imitate import settings_of
 from npmp.robots import Robot
 from npmp.tasks.imitation import Imitation
 from npmp.training.collectors import CollectorsConfig, Distributed

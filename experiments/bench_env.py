@@ -12,10 +12,10 @@ import mujoco
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments.backend import backend_of, robots_config_of
-from experiments.bench_tools import finished, synthetic_motions
-from experiments.common import Run, compose
 from npmp import robots, tasks
+from npmp.experiments.backend import backend_of, robots_config_of
+from npmp.experiments.bench_tools import finished, synthetic_motions
+from npmp.experiments.common import Run, compose
 from npmp.sim import BatchSim, Simulator, StagedBatchSim, flat_scene, make_simulator
 from npmp.tasks import ImitationEnv
 

@@ -22,13 +22,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from experiments.backend import backend_of
-from experiments.bench_tools import finished, synthetic_motions
-from experiments.common import Run, compose, console, cpus
-from experiments.imitate import settings_of
 from mocap_data import MotionSet
 from npmp import robots
 from npmp.envs import TaskEnv, load_motions
+from npmp.experiments.backend import backend_of
+from npmp.experiments.bench_tools import finished, synthetic_motions
+from npmp.experiments.common import Run, compose, console, cpus
+from npmp.experiments.imitate import settings_of
 from npmp.robots import Robot
 from npmp.sim import Simulator
 from npmp.tasks import Imitation

@@ -25,14 +25,15 @@ import numpy as np
 from omegaconf import DictConfig
 
 import retarget
-from experiments import retarget as retarget_verb
-from experiments.common import Run, at_least, compose, cpus
-from experiments.recordings import gather
-from experiments.retarget import options_of
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.cluster import ROOT
+from npmp.experiments import retarget as retarget_verb
+from npmp.experiments.common import Run, at_least, compose, cpus
+from npmp.experiments.recordings import gather
+from npmp.experiments.retarget import options_of
 from npmp.memory import peak_bytes
 from npmp.robots import Robot
 from retarget import inverse_kinematics, kinematics
@@ -312,9 +313,8 @@ def memory_figures(robot: str, frames: int) -> dict[str, Any]:
 
 
 def _growth_in_child(robot: str, frames: int) -> int:
-    code = f"from experiments.bench_retarget import print_growth; print_growth({robot!r}, {frames})"
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    code = f"from npmp.experiments.bench_retarget import print_growth; print_growth({robot!r}, {frames})"
+    path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     child = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
     )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments.common import Run, at_least, one_of, progress_bar, say, verb
 from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
 from npmp import robots
@@ -20,6 +19,7 @@ from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
+from npmp.experiments.common import Run, at_least, one_of, progress_bar, say, verb
 
 FIRST = 100  # steps that are not timed: caches are cold
 SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}

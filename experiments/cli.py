@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from experiments import help as help_text
 from mocap_data.errors import InputError
+from npmp.experiments import help as help_text
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -72,7 +72,7 @@ def set_environment() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script: run the verb and turn whatever happens into an exit code."""
     set_environment()
-    from experiments.failures import guarded
+    from npmp.experiments.failures import guarded
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     with guarded() as outcome:

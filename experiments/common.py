@@ -40,14 +40,14 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
-from experiments.help import CONF, choices, module_of, of_file
-from experiments.inferred import inferred
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
 from npmp.devices import check_device, seed_everything
+from npmp.experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
+from npmp.experiments.help import CONF, choices, module_of, of_file
+from npmp.experiments.inferred import inferred
 from npmp.settings import flat, shown
 
 # Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
@@ -157,7 +157,7 @@ class Main:
             if job is None and {"-m", "--multirun"}.isdisjoint(given := _with_multirun(given)):
                 todo = self.jobs(given)
             elif job is None:
-                from experiments.sweeping.launch import launch
+                from npmp.experiments.sweeping.launch import launch
 
                 todo = launch(self, given)
             command.code = USER_ERROR if todo is None else todo if isinstance(todo, int) else OK
@@ -527,7 +527,7 @@ def _composed_job(name: str, config: DictConfig) -> Job:
     try:
         overrides = _overrides(given)
         with open_dict(config):
-            config.pop("variants", None)  # of conf/sweep: what `experiments.sweeping.launch` makes jobs of
+            config.pop("variants", None)  # of conf/sweep: what `npmp.experiments.sweeping.launch` makes jobs of
         expand_paths(config)
         config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)

@@ -17,10 +17,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, quoted, say, verb
-from experiments.common import table as rich_table
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
+from npmp.experiments.common import Run, console, quoted, say, verb
+from npmp.experiments.common import table as rich_table
 from npmp.training.comparison import (
     AXES,
     LENGTHS,
@@ -255,9 +255,9 @@ def page(
     path: Path, groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], *, title: str
 ) -> None:
     """The plot and the tables as one self-contained page."""
-    from experiments.report import machine_summary, versions
-    from experiments.report.page import provenance_section
-    from experiments.report.parts import Picture, Scrubber, Section, Table, assemble
+    from npmp.experiments.report import machine_summary, versions
+    from npmp.experiments.report.page import provenance_section
+    from npmp.experiments.report.parts import Picture, Scrubber, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
     rows = [

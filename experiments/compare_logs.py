@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments.common import Run, say, verb
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from mocap_data.hdf5 import attributes, open_hdf5
 from npmp.deploy.comparison import QUANTILES, Channels, Difference, channels, compare, in_words, refuse_unlike
 from npmp.deploy.recording import read_recording
 from npmp.evaluated import Rollout, read_rollouts
+from npmp.experiments.common import Run, say, verb
 
 SHOWN = 6  # channels that are drawn
 Log = tuple[str, tuple[str, ...], Channels]  # robot, joints, channels
@@ -75,9 +75,9 @@ def rollout_channels(joint_names: Sequence[str], clips: Sequence[Rollout]) -> Ch
 
 def page(path: Path, first: Log, second: Log, found: Sequence[Difference], worst: Sequence[str]) -> None:
     """The table of all channels and the distributions of the most different ones."""
-    from experiments.report import figures, machine_summary, versions
-    from experiments.report.page import provenance_section
-    from experiments.report.parts import Cell, Charts, Lines, Row, Scrubber, Section, Table, assemble, number
+    from npmp.experiments.report import figures, machine_summary, versions
+    from npmp.experiments.report.page import provenance_section
+    from npmp.experiments.report.parts import Cell, Charts, Lines, Row, Scrubber, Section, Table, assemble, number
 
     charts = []
     for one in found[:SHOWN]:

@@ -9,12 +9,12 @@ from omegaconf import DictConfig
 from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from experiments.common import Run, at_least, console, progress_bar, say, table, verb
-from experiments.failures import USER_ERROR, one_line
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress, Settings
 from mocap_data.errors import InputError, unknown
+from npmp.experiments.common import Run, at_least, console, progress_bar, say, table, verb
+from npmp.experiments.failures import USER_ERROR, one_line
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
 

@@ -13,8 +13,12 @@ import h5py
 import torch
 from omegaconf import DictConfig
 
-from experiments import evaluate, imitate, report, reuse
-from experiments.common import (
+from mocap_data import MotionSet, write_motions
+from mocap_data.files import atomic_path, new_hdf5, write_json
+from mocap_data.synthetic import demo_clips
+from npmp import modules, robots
+from npmp.experiments import evaluate, imitate, report, reuse
+from npmp.experiments.common import (
     Run,
     at_least,
     compose,
@@ -27,11 +31,7 @@ from experiments.common import (
     verb,
     write_config,
 )
-from experiments.help import choices
-from mocap_data import MotionSet, write_motions
-from mocap_data.files import atomic_path, new_hdf5, write_json
-from mocap_data.synthetic import demo_clips
-from npmp import modules, robots
+from npmp.experiments.help import choices
 from npmp.reuse import HighLevelPolicy, JudgingConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments.common import Run, above_zero, plain, say, verb
-from experiments.failures import NOT_PASSED, OK
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import robots
@@ -41,6 +39,8 @@ from npmp.deploy.recording import Recorder, Recording, read_recording, write_rec
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
 from npmp.deploy.wire import RemoteRobot, UdpLine, identity
+from npmp.experiments.common import Run, above_zero, plain, say, verb
+from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 from npmp.training.signals import signals_noted

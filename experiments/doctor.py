@@ -14,9 +14,9 @@ from typing import Literal
 from omegaconf import DictConfig
 from rich.markup import escape
 
-from experiments.common import Run, above_zero, console, cpus, table, verb
-from experiments.failures import INTERNAL_ERROR, OK
 from mocap_data.files import write_json
+from npmp.experiments.common import Run, above_zero, console, cpus, table, verb
+from npmp.experiments.failures import INTERNAL_ERROR, OK
 
 Verdict = Literal["ok", "absent", "broken"]
 SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}

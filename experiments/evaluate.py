@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments import report
-from experiments.backend import backend_of, note_other_drives, robots_config_of
-from experiments.common import Run, at_least, console, one_of, say, table, verb
-from experiments.report import policy_page
-from experiments.typed import build
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import modules, policies, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial, load_motions
+from npmp.experiments import report
+from npmp.experiments.backend import backend_of, note_other_drives, robots_config_of
+from npmp.experiments.common import Run, at_least, console, one_of, say, table, verb
+from npmp.experiments.report import policy_page
+from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot

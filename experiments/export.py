@@ -9,13 +9,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, above_zero, at_least, console, say, table, verb
 from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, summarize_motions
 from npmp import robots
+from npmp.experiments.common import Run, above_zero, at_least, console, say, table, verb
 from npmp.robots import Robot
 
 MANIFEST = "export.json"
@@ -35,13 +35,13 @@ def run(config: DictConfig, run: Run) -> int:
 def export_policy(config: DictConfig, run: Run) -> int:
     """A policy and its module as a bundle, with a recording of the two at the policy's own task."""
     # torch takes seconds to import, and motions need none
-    from experiments.backend import robots_config_of
     from npmp import modules, policies, tasks
     from npmp.artifact import sha256
     from npmp.deploy.bundle import FEWEST_STEPS, replay
     from npmp.deploy.export import export
     from npmp.devices import seed_everything
     from npmp.envs import TaskEnv
+    from npmp.experiments.backend import robots_config_of
     from npmp.reuse import HighLevelPolicy, find_module
     from npmp.settings import from_mapping
     from npmp.skill import SkillModule

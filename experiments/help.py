@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(__file__).parent.parent / "conf"
 
 OVERVIEW = Path(__file__).with_name("overview.txt")
 
@@ -90,8 +90,8 @@ def parse(text: str) -> ConfigText:
 
 
 def module_of(verb: str) -> str:
-    """The module of a verb: that of compare-logs is experiments.compare_logs."""
-    return f"experiments.{verb.replace('-', '_')}"
+    """The module of a verb: that of compare-logs is npmp.experiments.compare_logs."""
+    return f"npmp.experiments.{verb.replace('-', '_')}"
 
 
 def of_file(path: Path) -> ConfigText:

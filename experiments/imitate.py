@@ -7,14 +7,14 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.backend import backend_of, collectors_of, robots_config_of
-from experiments.common import Run, at_least, say, verb
-from experiments.live import caller_of
-from experiments.typed import build
 from mocap_data.errors import InputError
 from npmp import modules, robots
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
+from npmp.experiments.backend import backend_of, collectors_of, robots_config_of
+from npmp.experiments.common import Run, at_least, say, verb
+from npmp.experiments.live import caller_of
+from npmp.experiments.typed import build
 from npmp.nets import NetConfig
 from npmp.tasks import ImitationConfig
 from npmp.training import loggers

@@ -11,11 +11,11 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from experiments.help import CONF, choices, of_file
 from mocap_data.errors import InputError
 from mocap_data.hdf5 import attributes, open_hdf5
 from mocap_data.outside import read_json
 from npmp import modules, policies, robots
+from npmp.experiments.help import CONF, choices, of_file
 from npmp.shelf import Shelf
 
 SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselves

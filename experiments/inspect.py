@@ -17,9 +17,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import Run, console, say, stored_config, verb
-from experiments.failures import USER_ERROR, one_line
-from experiments.motion_findings import (
+from mocap_data import hdf5
+from mocap_data.errors import InputError, unknown
+from mocap_data.files import write_json
+from mocap_data.hdf5 import member, members, open_hdf5
+from mocap_data.motion import ReferenceMotion
+from mocap_data.outside import parse_json, read_json_object, reading, regular_file
+from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
+from mocap_data.store import SCHEMA, read_motions
+from npmp.experiments.common import Run, console, say, stored_config, verb
+from npmp.experiments.failures import USER_ERROR, one_line
+from npmp.experiments.motion_findings import (
     FIGURES,
     Findings,
     inspect_cmu,
@@ -32,14 +40,6 @@ from experiments.motion_findings import (
     splits_of,
     totals,
 )
-from mocap_data import hdf5
-from mocap_data.errors import InputError, unknown
-from mocap_data.files import write_json
-from mocap_data.hdf5 import member, members, open_hdf5
-from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import parse_json, read_json_object, reading, regular_file
-from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
-from mocap_data.store import SCHEMA, read_motions
 from npmp.training.tables import read_table
 
 RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its format

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, console, plain
+from npmp.experiments.common import Run, console, plain
 from npmp.training.run import Caller
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.

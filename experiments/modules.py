@@ -10,12 +10,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
-from experiments.help import choices
 from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
+from npmp.experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
+from npmp.experiments.help import choices
 from npmp.modules.cards import CardContent, write_card
 from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule

@@ -12,7 +12,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.motion_tables import COLUMNS, groups_of
 from mocap_data import read, rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
@@ -28,6 +27,7 @@ from mocap_data.readers.robot_motions import (
 )
 from mocap_data.sanity import doubts
 from npmp import robots
+from npmp.experiments.motion_tables import COLUMNS, groups_of
 
 Findings = dict[str, Any]
 

@@ -9,8 +9,8 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from experiments.common import table
 from mocap_data import MotionSet, ReferenceMotion
+from npmp.experiments.common import table
 from retarget import Cleaned
 from retarget.overview import PER_RECORDING, by_kind, figure_of, is_marked, median_of, originals_of, summed_up, worst
 from retarget.quality import BAD

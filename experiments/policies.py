@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, one_of, verb
-from experiments.modules import show_card, show_table
 from npmp import policies
+from npmp.experiments.common import Run, one_of, verb
+from npmp.experiments.modules import show_card, show_table
 from npmp.reuse import HighLevelPolicy
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.failures import one_line
 from mocap_data.errors import InputError
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
+from npmp.experiments.failures import one_line
 from npmp.robots import Robot
 from retarget.sources import Failure, Gathered, Recording, known_options, read_recordings, recordings, synthetic
 

@@ -16,21 +16,21 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import MofNCompleteColumn
 
 import npmp
-from experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
-from experiments.failures import one_line
-from experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
-from experiments.recordings import (
-    SYNTHETIC,
-    described,
-    gather,
-    report_failures,
-)
 from mocap_data import MotionSet, write_motions
 from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
+from npmp.experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
+from npmp.experiments.failures import one_line
+from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
+from npmp.experiments.recordings import (
+    SYNTHETIC,
+    described,
+    gather,
+    report_failures,
+)
 from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
 from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
@@ -137,7 +137,7 @@ def report_place(chosen: Any, out: Path) -> Path | None:
     """
     if chosen is None or chosen is False:
         return None
-    from experiments.report import is_report
+    from npmp.experiments.report import is_report
 
     place = out.with_suffix(".html") if chosen is True or str(chosen) == AUTO else Path(str(chosen)).expanduser()
     if place.is_dir():
@@ -342,7 +342,7 @@ def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> No
 
 def write_report(page: Path, run: Run, config: DictConfig, **data: Any) -> None:
     """The HTML report. data: of `RetargetReport`."""
-    from experiments.report import command_line, made_by, retarget_page
+    from npmp.experiments.report import command_line, made_by, retarget_page
 
     provenance = {"command": command_line(), "dataset": str(run.out)} | made_by(config)
     report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)

@@ -6,13 +6,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments.backend import backend_of, collectors_of, robots_config_of
-from experiments.common import Run, above_zero, at_least, console, verb
-from experiments.live import caller_of
-from experiments.typed import build
 from mocap_data.errors import InputError
 from npmp import modules, policies, robots, tasks
 from npmp.envs import load_motions
+from npmp.experiments.backend import backend_of, collectors_of, robots_config_of
+from npmp.experiments.common import Run, above_zero, at_least, console, verb
+from npmp.experiments.live import caller_of
+from npmp.experiments.typed import build
 from npmp.nets.high_level import HighLevelConfig
 from npmp.skill import SkillModule
 from npmp.training import loggers

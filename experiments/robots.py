@@ -10,11 +10,11 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.markup import escape
 
-from experiments.common import Run, console, one_of, table, verb
-from experiments.failures import OK, USER_ERROR
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import robots
+from npmp.experiments.common import Run, console, one_of, table, verb
+from npmp.experiments.failures import OK, USER_ERROR
 from npmp.robots.check import Check, check, what_to_edit
 from npmp.robots.menagerie import ROOT, locate, reference_to
 from npmp.robots.proposal import Finding, propose

@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments import report
-from experiments.backend import robots_config_of
-from experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
-from experiments.report import skill_page
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5, write_json
 from npmp import analysis, modules, robots
@@ -20,6 +16,10 @@ from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.experiments import report
+from npmp.experiments.backend import robots_config_of
+from npmp.experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
+from npmp.experiments.report import skill_page
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 

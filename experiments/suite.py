@@ -8,15 +8,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import report
-from experiments.backend import backend_of, note_other_drives, robots_config_of
-from experiments.common import Run, at_least, console, progress_bar, say, table, verb
-from experiments.failures import NOT_PASSED, OK
-from experiments.report import suite_page
-from experiments.typed import build
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from npmp import modules, policies, robots
+from npmp.experiments import report
+from npmp.experiments.backend import backend_of, note_other_drives, robots_config_of
+from npmp.experiments.common import Run, at_least, console, progress_bar, say, table, verb
+from npmp.experiments.failures import NOT_PASSED, OK
+from npmp.experiments.report import suite_page
+from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, PolicyActor, find_module
 from npmp.reuse.suite import FlagConfig, Outcome, Scenario, SuccessConfig, red_flags, settled, try_out
 from npmp.skill import SkillModule

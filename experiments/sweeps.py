@@ -7,11 +7,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.common import Run, console, one_of, say, table, verb
-from experiments.sweeping.drive import failures, jobs_table
-from experiments.sweeping.launch import go_on, launcher_of
-from experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
 from mocap_data.errors import InputError
+from npmp.experiments.common import Run, console, one_of, say, table, verb
+from npmp.experiments.sweeping.drive import failures, jobs_table
+from npmp.experiments.sweeping.launch import go_on, launcher_of
+from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
 
 
 def run(config: DictConfig, run: Run) -> int:

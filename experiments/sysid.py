@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import report
-from experiments.common import Run, above_zero, console, one_of, plain, say, table, verb
-from experiments.report import sysid_page
-from experiments.typed import build
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json
 from npmp import robots
+from npmp.experiments import report
+from npmp.experiments.common import Run, above_zero, console, one_of, plain, say, table, verb
+from npmp.experiments.report import sysid_page
+from npmp.experiments.typed import build
 from npmp.identification import (
     KINDS,
     ExcitationConfig,

@@ -17,9 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from experiments.common import load_config
 from mocap_data.errors import InputError
 from npmp import artifact, checkpoint, robots
+from npmp.experiments.common import load_config
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("mocap_data", "npmp", "retarget", "experiments")
+FOLDERS = ("mocap_data", "npmp", "retarget", "experiments")
+LINKED = ("experiments", "conf")  # folders of the checkout that are parts of npmp
 
 # From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
 ROWS: tuple[tuple[str, ...], ...] = (
@@ -47,7 +49,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("npmp.reuse",),
     ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
     ("npmp",),
-    ("experiments",),
+    ("npmp.experiments",),
 )
 LAYERS = {name: row for row, names in enumerate(ROWS) for name in names}
 # Third parties that a layer must never import.
@@ -63,11 +65,11 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     """Every module of the project with its syntax tree."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):  # does not follow links
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield name, ast.parse(path.read_text(encoding="utf-8"), str(path))
+            yield f"npmp.{name}" if folder in LINKED else name, ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def imported(name: str, tree: ast.Module, *, is_package: bool) -> Iterator[str]:
@@ -105,7 +107,7 @@ def test_imports_go_one_way() -> None:
             if other is None or other == layer:
                 continue
             # npmp's own few names (its version) are everybody's; motions meet learning in a file only
-            apart = other == "retarget" and layer != "experiments"
+            apart = other == "retarget" and layer != "npmp.experiments"
             if (LAYERS[other] >= LAYERS[layer] or apart) and target != "npmp.__version__":
                 wrong.append(f"{name} imports {target}: {layer} may not import {other}")
     assert not wrong, "\n".join(wrong)
@@ -116,13 +118,29 @@ def test_no_layer_imports_what_it_must_not() -> None:
     for name, tree in modules():
         is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
         for layer, forbidden in FORBIDDEN.items():
-            if within(name, layer) and (layer != "npmp.deploy" or layer_of(name) == layer):
+            apart = layer == "npmp.deploy" or within(name, "npmp.experiments")  # they say for themselves
+            if within(name, layer) and (not apart or layer_of(name) == layer):
                 wrong += [
                     f"{name} imports {target}"
                     for target in imported(name, tree, is_package=is_package)
                     if target.split(".")[0] in forbidden
                 ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_commands_go_by_their_installed_names() -> None:
+    """`npmp.experiments` and `npmp.conf`: the bare names are the user's own. In a checkout they would import, too, and
+    make every module twice."""
+    links = {name: ROOT / "npmp" / name for name in LINKED}
+    assert {name: str(link.readlink()) for name, link in links.items()} == {name: f"../{name}" for name in LINKED}
+    named = re.compile(r"(?:from|import|-m) (?:experiments|conf)\b(?!/)|[\"'`](?:experiments|conf)\.[a-z{]")
+    tests = [(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    # as text: what is imported by name, or by another process, counts as well
+    wrong = [name for name, text in tests if name != "tests/test_layers.py" and named.search(text)]
+    for folder in FOLDERS:
+        wrong += [str(path) for path in (ROOT / folder).rglob("*.py") if named.search(path.read_text("utf-8"))]
+    assert not wrong, "\n".join(wrong)
+    assert all(named.search(text) for text in ("from experiments import x", "-m experiments.cli", '"experiments.cli"'))
 
 
 def test_nothing_is_pickled() -> None:
@@ -133,7 +151,7 @@ def test_nothing_is_pickled() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import npmp", "import npmp.robots", "import mocap_data", "import experiments.cli"]
+    "statement", ["import npmp", "import npmp.robots", "import mocap_data", "import npmp.experiments.cli"]
 )
 def test_light_imports_leave_torch_and_hydra_alone(statement: str) -> None:
     check = f"{statement}\nimport sys\nprint(sorted({{'torch', 'hydra', 'matplotlib'}} & set(sys.modules)))"

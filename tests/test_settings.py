@@ -115,7 +115,7 @@ def test_no_randomization_is_what_the_library_does_without_a_word() -> None:
 
 def test_the_options_of_retargeting_are_its_keys() -> None:
     """Each field a key, with its default. The options of method=joints have names of their own, those that
-    experiments.retarget.joint_options gives them."""
+    npmp.experiments.retarget.joint_options gives them."""
     written = flat(yaml_of("retarget"))
     for cls in (Options, CleanOptions):
         defaults = dataclasses.asdict(cls())

@@ -1,10 +1,10 @@
 """One self-contained HTML page for a run: figures, tables, charts, an interactive 3-D replay, provenance.
 
-from experiments import report
+from npmp.experiments import report
 report.build(Path("runs/demo/report.html"), report.ReportData(title="Demo", rollouts=Path("runs/demo/rollouts.h5")))
 """
 
-from experiments.report.data import (
+from npmp.experiments.report.data import (
     ReportData,
     Walking,
     command_line,
@@ -14,8 +14,8 @@ from experiments.report.data import (
     scrub,
     versions,
 )
-from experiments.report.page import build
-from experiments.report.parts import is_report
+from npmp.experiments.report.page import build
+from npmp.experiments.report.parts import is_report
 
 __all__ = [
     "ReportData",

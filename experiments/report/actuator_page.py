@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report import figures
-from experiments.report.figures import Line
-from experiments.report.page import provenance_section
-from experiments.report.parts import Cell, Charts, Scrubber, Section, Table, Words, assemble, number
 from npmp.actuators.evaluation import Evaluation, Prediction
+from npmp.experiments.report import figures
+from npmp.experiments.report.figures import Line
+from npmp.experiments.report.page import provenance_section
+from npmp.experiments.report.parts import Cell, Charts, Scrubber, Section, Table, Words, assemble, number
 
 SHOWN = 6  # traces with curves: those of median error and those around it
 SECONDS = 4.0  # of each, where its torque moves most

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from omegaconf import DictConfig, OmegaConf
 
 import npmp
-from experiments.common import cpus
+from npmp.experiments.common import cpus
 
 FloatArray = npt.NDArray[np.float64]
 VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from experiments.report.parts import Chart, number, visible
+from npmp.experiments.report.parts import Chart, number, visible
 
 MAX_POINTS = 600
 FloatArray = npt.NDArray[np.float64]

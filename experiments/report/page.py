@@ -15,10 +15,12 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report import figures, replay
-from experiments.report.data import ReportData, Walking
-from experiments.report.figures import Line
-from experiments.report.parts import (
+from npmp import robots
+from npmp.evaluated import Rollout, Rollouts, read_rollouts
+from npmp.experiments.report import figures, replay
+from npmp.experiments.report.data import ReportData, Walking
+from npmp.experiments.report.figures import Line
+from npmp.experiments.report.parts import (
     FOOT_CSS,
     Bar,
     Bars,
@@ -37,8 +39,6 @@ from experiments.report.parts import (
     foot_label,
     number,
 )
-from npmp import robots
-from npmp.evaluated import Rollout, Rollouts, read_rollouts
 from npmp.robots.film import render
 from npmp.training.tables import read_metrics
 

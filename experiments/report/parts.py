@@ -17,8 +17,8 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from experiments.report.data import scrub
 from mocap_data.files import atomic_path
+from npmp.experiments.report.data import scrub
 
 HERE = Path(__file__).parent
 FOOTER = "This page is one file and needs no network."

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.report import figures
-from experiments.report.figures import Line
-from experiments.report.page import provenance_section, replay_section
-from experiments.report.parts import (
+from npmp.envs import Task, Trial
+from npmp.experiments.report import figures
+from npmp.experiments.report.figures import Line
+from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.parts import (
     FOOT_CSS,
     Bar,
     Bars,
@@ -27,8 +28,7 @@ from experiments.report.parts import (
     foot_label,
     number,
 )
-from experiments.report.replay import ReplayClip
-from npmp.envs import Task, Trial
+from npmp.experiments.report.replay import ReplayClip
 from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import Dribble, before_jump

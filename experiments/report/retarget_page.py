@@ -16,10 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report import figures
-from experiments.report.figures import Line, Stretch
-from experiments.report.page import provenance_section, replay_section
-from experiments.report.parts import (
+from mocap_data.clip import Clip
+from mocap_data.errors import counted
+from mocap_data.motion import ReferenceMotion, speeds
+from mocap_data.store import MotionSet
+from npmp.experiments.report import figures
+from npmp.experiments.report.figures import Line, Stretch
+from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.parts import (
     FOOT_CSS,
     Cell,
     Chart,
@@ -35,11 +39,7 @@ from experiments.report.parts import (
     foot_label,
     number,
 )
-from experiments.report.replay import ReplayClip
-from mocap_data.clip import Clip
-from mocap_data.errors import counted
-from mocap_data.motion import ReferenceMotion, speeds
-from mocap_data.store import MotionSet
+from npmp.experiments.report.replay import ReplayClip
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
 from retarget.ground import runs

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report import figures
-from experiments.report.figures import Line
-from experiments.report.page import provenance_section, replay_section
-from experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
-from experiments.report.replay import ReplayClip
 from npmp.analysis import Movement, Wandering
 from npmp.analysis.movement import EDGES
+from npmp.experiments.report import figures
+from npmp.experiments.report.figures import Line
+from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
+from npmp.experiments.report.replay import ReplayClip
 from npmp.robots import Robot
 
 CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}

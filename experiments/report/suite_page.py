@@ -6,10 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.report.page import provenance_section, replay_section
-from experiments.report.parts import Bar, Bars, Cell, Fold, Scrubber, Section, Table, Terms, Words, assemble, number
-from experiments.report.policy_page import ground_of
-from experiments.report.replay import ReplayClip
+from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.parts import (
+    Bar,
+    Bars,
+    Cell,
+    Fold,
+    Scrubber,
+    Section,
+    Table,
+    Terms,
+    Words,
+    assemble,
+    number,
+)
+from npmp.experiments.report.policy_page import ground_of
+from npmp.experiments.report.replay import ReplayClip
 from npmp.reuse.suite import Outcome
 from npmp.robots import Robot
 from npmp.settings import flat

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report import figures
-from experiments.report.figures import Line
-from experiments.report.page import provenance_section
-from experiments.report.parts import (
+from npmp.experiments.report import figures
+from npmp.experiments.report.figures import Line
+from npmp.experiments.report.page import provenance_section
+from npmp.experiments.report.parts import (
     Bar,
     Bars,
     Cell,

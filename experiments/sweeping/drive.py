@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from experiments.common import console, table
-from experiments.failures import INTERNAL_ERROR, OK, USER_ERROR, one_line
-from experiments.live import clock
-from experiments.sweeping.search import Search
-from experiments.sweeping.sweep import (
+from npmp.experiments.common import console, table
+from npmp.experiments.failures import INTERNAL_ERROR, OK, USER_ERROR, one_line
+from npmp.experiments.live import clock
+from npmp.experiments.sweeping.search import Search
+from npmp.experiments.sweeping.sweep import (
     DONE,
     FAILED,
     FINISHED,
@@ -29,7 +29,7 @@ from experiments.sweeping.sweep import (
     Sweep,
     failure,
 )
-from experiments.sweeping.workers import Ended, Local, Ray, Workers
+from npmp.experiments.sweeping.workers import Ended, Local, Ray, Workers
 from npmp.training.signals import signals_noted
 
 POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables

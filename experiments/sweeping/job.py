@@ -1,4 +1,4 @@
-"""The process of one job: `python -m experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
+"""The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
 
 It ends at once when its standard input does, that is with the process that began it, however that ended. Where the job
 was begun before, it goes on from its checkpoint.
@@ -27,9 +27,9 @@ def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
     from omegaconf import OmegaConf
 
-    from experiments.common import FOLDERS, Job, main_of
-    from experiments.failures import guarded
-    from experiments.sweeping.sweep import Sweep, lock
+    from npmp.experiments.common import FOLDERS, Job, main_of
+    from npmp.experiments.failures import guarded
+    from npmp.experiments.sweeping.sweep import Sweep, lock
 
     with guarded() as command:
         folder = folder.resolve()
@@ -50,7 +50,7 @@ def work(folder: Path, number: int) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code."""
-    from experiments.cli import set_environment
+    from npmp.experiments.cli import set_environment
 
     end_with_parent()
     if len(arguments) > 2 and hasattr(os, "sched_setaffinity"):

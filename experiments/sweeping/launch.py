@@ -13,13 +13,13 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, plain, say
-from experiments.help import CONF, choices
-from experiments.sweeping.drive import drive, failures, workers_of
-from experiments.sweeping.report import report
-from experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
-from experiments.sweeping.sweep import Sweep, SweptJob
 from mocap_data.errors import InputError
+from npmp.experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, plain, say
+from npmp.experiments.help import CONF, choices
+from npmp.experiments.sweeping.drive import drive, failures, workers_of
+from npmp.experiments.sweeping.report import report
+from npmp.experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
+from npmp.experiments.sweeping.sweep import Sweep, SweptJob
 
 LONGEST_NAME = 180  # characters of a job's folder; file systems allow 255, and logs and temporary files add some
 

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from experiments.help import CONF
-from experiments.sweeping.search import Search
-from experiments.sweeping.sweep import FINISHED, PRUNED, Sweep
 from mocap_data.files import atomic_path
+from npmp.experiments.help import CONF
+from npmp.experiments.sweeping.search import Search
+from npmp.experiments.sweeping.sweep import FINISHED, PRUNED, Sweep
 
 BEST, PAGE = "best.yaml", "search.html"
 
@@ -73,9 +73,9 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
 
 def write_page(sweep: Sweep, search: Search) -> None:
     """SWEEP/search.html: scores as the search went, what they depend on, and all jobs."""
-    from experiments.report import machine_summary, versions
-    from experiments.report.page import provenance_section
-    from experiments.report.parts import Bar, Bars, Picture, Scrubber, Section, Table, assemble
+    from npmp.experiments.report import machine_summary, versions
+    from npmp.experiments.report.page import provenance_section
+    from npmp.experiments.report.parts import Bar, Bars, Picture, Scrubber, Section, Table, assemble
 
     importances = search.importances()
     keys = sorted(search.space, key=lambda key: -importances.get(key, 0.0))

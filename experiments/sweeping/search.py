@@ -13,8 +13,8 @@ from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
-from experiments.sweeping.sweep import FINISHED, PRUNED, Sweep, SweptJob, columns
 from mocap_data.errors import InputError
+from npmp.experiments.sweeping.sweep import FINISHED, PRUNED, Sweep, SweptJob, columns
 
 STUDY = "study.journal"  # Optuna's: a line of JSON per event
 SAMPLERS, PRUNERS = ("tpe", "random"), ("successive_halving", "median", "none")

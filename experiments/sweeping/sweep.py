@@ -49,7 +49,7 @@ class Sweep:
     configs: list[dict[str, Any]] = field(repr=False)  # each job's settings, complete
     jobs: list[SweptJob]
     where: str = field(default_factory=os.getcwd)  # what relative paths of jobs are relative to
-    search: dict[str, Any] | None = None  # how jobs are chosen as the sweep goes: `experiments.sweeping.search`
+    search: dict[str, Any] | None = None  # how jobs are chosen as the sweep goes: `npmp.experiments.sweeping.search`
 
     def create(self) -> None:
         """Write a new sweep's files.

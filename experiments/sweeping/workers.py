@@ -49,7 +49,7 @@ class Workers(Protocol):
 def begin(folder: Path, number: int, log: Path, cpus: str = "") -> subprocess.Popen[bytes]:
     """The process of one attempt at a job; its standard input is what it lives by."""
     job = [str(folder), str(number), *([cpus] if cpus else [])]
-    command = [sys.executable, "-P", "-m", "experiments.sweeping.job", *job]
+    command = [sys.executable, "-P", "-m", "npmp.experiments.sweeping.job", *job]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import imitate
 from mocap_data.store import MotionSet, write_motions
+from npmp.experiments import imitate
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def started(verb: str, arguments: list[str], out: Path) -> int:
     code = 1
     try:
         given = [f"resume={out}"] if (out / "config.yaml").is_file() else arguments
-        code = importlib.import_module(f"experiments.{verb}").main(given)
+        code = importlib.import_module(f"npmp.experiments.{verb}").main(given)
     finally:
         os._exit(code)
 
@@ -52,7 +52,7 @@ def found(out: Path) -> dict[str, Any]:
 
 
 def main(verb: str, kills: int, seconds: float, seed: int, arguments: list[str]) -> None:
-    importlib.import_module(f"experiments.{verb}")
+    importlib.import_module(f"npmp.experiments.{verb}")
     out = Path(next(argument for argument in arguments if argument.startswith("out=")).removeprefix("out="))
     draw, left = random.Random(seed), []
     for _ in range(kills):

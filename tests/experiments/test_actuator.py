@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import cli
 from npmp.actuators import write_log
 from npmp.actuators.fitting import FitConfig
 from npmp.actuators.models import PDParameters, load
+from npmp.experiments import cli
 from tests.actuators.servos import log_of, servo
 from tests.test_settings import flat, yaml_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import imitate, reuse
 from npmp import SkillModule
+from npmp.experiments import imitate, reuse
 from npmp.reuse import HighLevelPolicy
 
 SETTINGS = ["debug=tiny", "threads=1", "randomization=adaptive", "randomization.adaptive.episodes=4"]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import cli
-from experiments.bench_retarget import MinkLoop, Track, eq8, memory_figures, solve, tracks_of
 from mocap_data import dog_gait
+from npmp.experiments import cli
+from npmp.experiments.bench_retarget import MinkLoop, Track, eq8, memory_figures, solve, tracks_of
 from npmp.memory import peak_bytes
 from npmp.robots import Robot
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.bench_actors import Costs, modelled
+from npmp.experiments.bench_actors import Costs, modelled
 
 COSTS = Costs(steps=1000, collect_s=1.0, learn_s=0.0, batch_bytes=2_000_000, weights_bytes=1_000_000)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from experiments import cli
-from experiments.bench_imitate import bare, noted, timed
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.experiments import cli
+from npmp.experiments.bench_imitate import bare, noted, timed
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from tests.environments import imitation_env
@@ -58,7 +58,7 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.bench_imitate.cpus", lambda: 1)
+    monkeypatch.setattr("npmp.experiments.bench_imitate.cpus", lambda: 1)
     figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep_settings=true", "sweep_batch=[8,16]"])
     assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [
         (8, False),

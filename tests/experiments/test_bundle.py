@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
 from npmp import policies
+from npmp.experiments import cli
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
 from npmp import robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.recording import read_recording
+from npmp.experiments import cli
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_trial import walking
 

@@ -19,10 +19,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 import npmp
-from experiments import cli, common, failures
-from experiments import help as help_text
-from experiments.common import Run, verb
 from mocap_data.errors import InputError
+from npmp.experiments import cli, common, failures
+from npmp.experiments import help as help_text
+from npmp.experiments.common import Run, verb
 
 ROOT = Path(__file__).resolve().parents[2]
 BASIC = ["-m", "hydra/launcher=basic"]  # a sweep in this process
@@ -70,7 +70,7 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_help_lists_every_verb_and_is_quick() -> None:
     begin = time.perf_counter()
     result = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "npmp.experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT
     )
     assert result.returncode == 0
     assert result.stderr == ""
@@ -528,7 +528,7 @@ def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pyte
 def test_doctor_says_that_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments import doctor
+    from npmp.experiments import doctor
 
     monkeypatch.setattr(doctor, "gl_backends", lambda timeout_s: {"egl": "", "osmesa": "library not found"})
     code = cli.main(["doctor", f"out={tmp_path / 'found.json'}"])
@@ -541,7 +541,7 @@ def test_doctor_says_that_it_works(
 
 
 def test_doctor_knows_a_version_out_of_range() -> None:
-    from experiments import doctor
+    from npmp.experiments import doctor
 
     assert doctor.check_requirement("numpy>=1.0")[0] == "ok"
     assert doctor.check_requirement("numpy<1.0")[0] == "broken"
@@ -549,7 +549,7 @@ def test_doctor_knows_a_version_out_of_range() -> None:
 
 
 def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments import doctor
+    from npmp.experiments import doctor
 
     monkeypatch.setattr(doctor, "GL_BACKENDS", ("egl",))
     monkeypatch.setattr(doctor, "GL_PROBE", "import os; os.abort()")
@@ -559,7 +559,7 @@ def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_killed_pipes_are_quiet() -> None:
-    command = f"{shlex.quote(sys.executable)} -m experiments.cli imitate --help | head -1"
+    command = f"{shlex.quote(sys.executable)} -m npmp.experiments.cli imitate --help | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ})
     assert result.stderr == ""
 
@@ -607,6 +607,6 @@ def test_names_and_terminals_that_are_not_utf_8(encoding: str, tmp_path: Path) -
     """Neither the table printer nor an error ends in a traceback."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(Path(__file__).parents[2])}
     for arguments in (["inspect", b"\xff\xfeo\xcc\x88.h5"], ["modules", "list"], ["robots", "list"]):
-        command = [sys.executable, "-m", "experiments.cli", *arguments]
+        command = [sys.executable, "-m", "npmp.experiments.cli", *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
         assert b"Traceback" not in done.stderr and done.returncode == (2 if arguments[0] == "inspect" else 0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments import cli, common, compare
+from npmp.experiments import cli, common, compare
 from npmp.training import comparison
 from npmp.training.comparison import (
     Figure,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from experiments import cli, data
 from mocap_data import catalog
+from npmp.experiments import cli, data
 
 real_entry = catalog.entry
 LIST = """

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments import cli, demo
-from experiments.common import Run, stored_config
-from experiments.live import SHOWN
 from mocap_data import dog_gait, read_motions
+from npmp.experiments import cli, demo
+from npmp.experiments.common import Run, stored_config
+from npmp.experiments.live import SHOWN
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,10 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments import cli, compare_logs, deploy
 from npmp import robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.recording import read_recording
+from npmp.experiments import cli, compare_logs, deploy
 from tests.deploy.standins import Standing, contract_of
 
 QUICK = ["robot=sim", "sim.realtime=false", "seconds=0.5", "controller.stand_s=1.0", "controller.damping_s=0.05"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import help as npmp_help
-from experiments.cli import VERBS
+from npmp.experiments import help as npmp_help
+from npmp.experiments.cli import VERBS
 
 ROOT = Path(npmp_help.__file__).parents[1]
 ON_CUDA = {"imitate", "reuse", "evaluate", "suite", "bench"}

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from experiments import doctor
+from npmp.experiments import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 

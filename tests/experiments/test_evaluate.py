@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments import cli
 from mocap_data import read_motions
 from mocap_data.store import MotionSet, write_motions
+from npmp.experiments import cli
 from npmp.robots import Robot
 from npmp.training.evaluation import over_clips, seen_in_training
 

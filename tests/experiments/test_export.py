@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments import cli
 from mocap_data import read_motions, write_motions
 from mocap_data.readers.robot_motions import read_robot_motion
 from mocap_data.store import MotionSet
+from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 import yaml
 
-from experiments import imitate
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
+from npmp.experiments import imitate
 from npmp.training import guard
 from npmp.training.imitation import TrackingTrial
 from npmp.world_model.trainer import WorldModelTrainer
@@ -95,7 +95,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
     arguments = [f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
     program = [
         "import os, signal, sys",
-        "from experiments import imitate",
+        "from npmp.experiments import imitate",
         "from npmp import artifact",
         "from npmp.training import imitation",
         "die = lambda: os.kill(os.getpid(), signal.SIGKILL)",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common import hydra_arguments
-from experiments.inferred import inferred_robot, robot_override
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
+from npmp.experiments.common import hydra_arguments
+from npmp.experiments.inferred import inferred_robot, robot_override
 
 
 @pytest.fixture

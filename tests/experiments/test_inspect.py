@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments import cli
+from npmp.experiments import cli
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyContract
 from npmp.skill import SkillModule
@@ -196,7 +196,7 @@ def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
     program = (
-        "import sys; from experiments import cli; code = cli.main(sys.argv[1:]); "
+        "import sys; from npmp.experiments import cli; code = cli.main(sys.argv[1:]); "
         "sys.exit(code or 'torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True)

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments import cli
 from mocap_data import dog_gait, write_motions
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion
 from mocap_data.store import MotionSet
+from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of

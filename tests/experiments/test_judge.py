@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import cli
-from experiments.common import compose
-from experiments.report import policy_page
 from npmp import modules, policies, robots
 from npmp.envs import Trial
+from npmp.experiments import cli
+from npmp.experiments.common import compose
+from npmp.experiments.report import policy_page
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, module_sha256, rough
 from npmp.shelf import Shelf

@@ -119,7 +119,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     out = tmp_path / "run"
     program = f"""
 import os, sys
-from experiments import cli
+from npmp.experiments import cli
 from npmp.training import imitation
 real = imitation.WorldModelTrainer.{method}
 def told(self, *arguments):
@@ -140,7 +140,7 @@ sys.exit(cli.main(sys.argv[1:]))
         f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
     )
     assert checkpoint.load_latest(out / "checkpoints")[0] == after
-    from experiments import imitate
+    from npmp.experiments import imitate
 
     assert imitate.main([f"resume={out}"]) == 0
     for name in ("metrics.csv", "module/module.safetensors", "checkpoints/checkpoint_0000000006.safetensors"):
@@ -163,7 +163,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(data: Path, trai
     out = tmp_path / "run"
     program = """
 import resource, sys
-from experiments import cli
+from npmp.experiments import cli
 from npmp import checkpoint
 real = checkpoint.save
 def save(folder, step, *rest, **more):
@@ -180,7 +180,7 @@ sys.exit(cli.main(sys.argv[1:]))
     last = done.stderr.splitlines()[-1]
     assert last.startswith("npmp: error: ") and "checkpoint_0000000004" in last and "File too large" in last
     assert checkpoint.load_latest(out / "checkpoints")[0] == 2
-    from experiments import imitate
+    from npmp.experiments import imitate
 
     assert imitate.main([f"resume={out}"]) == 0
     assert (out / "metrics.csv").read_bytes() == (trained / "metrics.csv").read_bytes()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import cli
 from mocap_data.store import MotionSet
 from npmp import modules
+from npmp.experiments import cli
 from npmp.skill import SkillModule
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from experiments import common, imitate
-from experiments.backend import robots_config_of
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.experiments import common, imitate
+from npmp.experiments.backend import robots_config_of
 
 
 @functools.cache

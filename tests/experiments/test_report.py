@@ -15,12 +15,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from experiments import report
-from experiments.report import figures, parts, replay
-from experiments.report.parts import Chart
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.evaluated import read_rollouts
+from npmp.experiments import report
+from npmp.experiments.report import figures, parts, replay
+from npmp.experiments.report.parts import Chart
 from npmp.robots import film, looks
 
 EVIL = "<script>alert(1)</script>\"'&"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import cli
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.readers.common import DOG_NAMES
 from npmp import robots
+from npmp.experiments import cli
 
 
 @pytest.fixture(autouse=True)
@@ -272,7 +272,7 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 
     from rich.console import Console
 
-    from experiments.motion_tables import table_of
+    from npmp.experiments.motion_tables import table_of
     from retarget import retarget_many
 
     base = retarget_many([walk], robots.load("anymal_b"))
@@ -349,7 +349,7 @@ def test_what_is_left_out_is_named_last(elsewhere: Path, walk: Clip, capfd: pyte
 
 
 def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from experiments.common import console
+    from npmp.experiments.common import console
 
     for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
         monkeypatch.setenv("COLUMNS", columns)
@@ -362,8 +362,8 @@ def test_defaults_are_those_of_the_library() -> None:
     """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some aside."""
     from dataclasses import fields
 
-    from experiments.common import compose
-    from experiments.retarget import options_of
+    from npmp.experiments.common import compose
+    from npmp.experiments.retarget import options_of
     from retarget import CleanOptions, Options
 
     config = compose("retarget")

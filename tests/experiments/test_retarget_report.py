@@ -19,12 +19,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from experiments import cli
-from experiments.report import figures, is_report, retarget_page
-from experiments.report.retarget_page import RetargetReport
-from experiments.retarget import report_place
 from mocap_data import Clip, dog_gait
 from npmp import robots
+from npmp.experiments import cli
+from npmp.experiments.report import figures, is_report, retarget_page
+from npmp.experiments.report.retarget_page import RetargetReport
+from npmp.experiments.retarget import report_place
 from npmp.robots import Robot, looks
 from retarget import clean, recorded, retarget_many
 

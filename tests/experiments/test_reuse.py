@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import cli
-from experiments.reuse import main
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.envs.features import true_state
+from npmp.experiments import cli
+from npmp.experiments.reuse import main
 from npmp.nets import NetConfig
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule

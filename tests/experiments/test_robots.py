@@ -9,12 +9,12 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from experiments import cli
-from experiments import robots as verb
-from experiments.common import Run, hydra_arguments, own_robot
 from mocap_data.errors import InputError
 from mocap_data.store import read_motions
 from npmp import robots
+from npmp.experiments import cli
+from npmp.experiments import robots as verb
+from npmp.experiments.common import Run, hydra_arguments, own_robot
 from npmp.robots.menagerie import reference_to
 
 

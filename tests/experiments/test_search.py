@@ -14,14 +14,14 @@ optuna = pytest.importorskip("optuna", reason="needs the extra search")
 
 from hydra.core.override_parser.overrides_parser import OverridesParser  # noqa: E402
 
-from experiments import cli, common  # noqa: E402
-from experiments.sweeping import drive as driving  # noqa: E402
-from experiments.sweeping.drive import drive  # noqa: E402
-from experiments.sweeping.report import best, report  # noqa: E402
-from experiments.sweeping.search import Search, as_json, corners, distribution_of  # noqa: E402
-from experiments.sweeping.sweep import Sweep, SweptJob  # noqa: E402
-from experiments.sweeping.workers import Ended  # noqa: E402
 from mocap_data.errors import InputError  # noqa: E402
+from npmp.experiments import cli, common  # noqa: E402
+from npmp.experiments.sweeping import drive as driving  # noqa: E402
+from npmp.experiments.sweeping.drive import drive  # noqa: E402
+from npmp.experiments.sweeping.report import best, report  # noqa: E402
+from npmp.experiments.sweeping.search import Search, as_json, corners, distribution_of  # noqa: E402
+from npmp.experiments.sweeping.sweep import Sweep, SweptJob  # noqa: E402
+from npmp.experiments.sweeping.workers import Ended  # noqa: E402
 
 SPACE = {"lr": "tag(log,interval(1e-5,1e-1))", "discount": "interval(0.8,1.0)", "width": "64,128,256"}
 

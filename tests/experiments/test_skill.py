@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import cli, skill
 from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.analysis import LatentUse
+from npmp.experiments import cli, skill
 
 
 def test_info(trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

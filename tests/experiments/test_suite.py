@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import cli
-from experiments.common import compose
 from npmp import robots
+from npmp.experiments import cli
+from npmp.experiments.common import compose
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, module_sha256
 from npmp.reuse.suite import FlagConfig, SuccessConfig

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from experiments import cli
-from experiments.common import CONF, load_config, main_of
-from experiments.sweeping import drive as driving
-from experiments.sweeping.drive import drive, failures
-from experiments.sweeping.launch import Choice, chosen, settled, with_variants
-from experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
-from experiments.sweeping.workers import Ended, begin
+from npmp.experiments import cli
+from npmp.experiments.common import CONF, load_config, main_of
+from npmp.experiments.sweeping import drive as driving
+from npmp.experiments.sweeping.drive import drive, failures
+from npmp.experiments.sweeping.launch import Choice, chosen, settled, with_variants
+from npmp.experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
+from npmp.experiments.sweeping.workers import Ended, begin
 
 CLIPS = ["retarget", "-m", "seed=1,2,3"]  # each a dataset of generated motion, in a second or two
 
@@ -290,7 +290,7 @@ def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(timeout=60) in (137, 2)  # 2: it had found out before that there is no sweep
-    code = "from experiments.sweeping.job import end_with_parent; import time; end_with_parent(); time.sleep(60)"
+    code = "from npmp.experiments.sweeping.job import end_with_parent; import time; end_with_parent(); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.close()
@@ -329,7 +329,7 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
     given = ["imitate", "-m", f"data={tmp_path / 'm.h5'}", "debug=tiny", "steps=700", "checkpoint_every=1", "seed=0,1"]
     assert cli.main([*given, f"out={tmp_path / 'whole'}"]) == 0
     cut = tmp_path / "cut"
-    command = [sys.executable, "-m", "experiments.cli", *given, f"out={cut}"]
+    command = [sys.executable, "-m", "npmp.experiments.cli", *given, f"out={cut}"]
     root = str(Path(__file__).parents[2])
     driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(list(cut.glob("seed=0/checkpoints/*.json"))) > 0)

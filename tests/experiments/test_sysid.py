@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import cli
-from experiments.backend import robots_config_of
-from experiments.common import compose, hydra_arguments
 from mocap_data.errors import InputError
 from npmp.envs import RobotBatchConfig
+from npmp.experiments import cli
+from npmp.experiments.backend import robots_config_of
+from npmp.experiments.common import compose, hydra_arguments
 from npmp.identification import read_stand_log
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from experiments import imitate
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
 from npmp.envs import EnvStep
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
+from npmp.experiments import imitate
 from npmp.imitation import ImitationPolicyInput, ImitationPolicyState, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
 from npmp.rl import NonFiniteGradient

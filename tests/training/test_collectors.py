@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from experiments import cli
 from mocap_data.errors import InputError
+from npmp.experiments import cli
 from npmp.training import collectors
 from npmp.training.collectors import (
     Batch,

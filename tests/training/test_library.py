@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from experiments import cli
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
+from npmp.experiments import cli
 from npmp.imitation import MOVMPOConfig
 from npmp.nets import NetConfig
 from npmp.reuse import VMPOTrainerConfig

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch._inductor.exc import CppCompileError
 
-from experiments import backend
-from experiments.common import compose
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.experiments import backend
+from npmp.experiments.common import compose
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.world_model.compiling import compiled
