@@ -11,7 +11,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")  # inputs of the graph that it gives back as NAME_next
 DIGEST = 64  # characters
-CAST: Any = {"casting": "same_kind"}  # double precision into the graph's single precision
 PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
 RATES_HZ = (1.0, 1e5)  # of control at least, of physics at most: what is slower or faster is a slip [D]
 FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden recording that says anything [D]
@@ -255,24 +254,31 @@ class Policy:
         _check_graph(session, told | widths, {"action": joints, **{f"{k}_next": v for k, v in widths.items()}}, name)
         if session.get_modelmeta().custom_metadata_map.get("npmp") != contract.in_graph():
             raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
+        self._names = ("joint_pos", "setpoint", "gyro", "accelerometer", "up", "command")
+        self._widths = (*(width for _, width, _, _ in contract.observation), len(contract.command))
+        # what is told less `less`, over `over`, is what the graph is shown; its own last answer is home's already
         self._home = np.array(contract.home_pose)
-        self._in = np.zeros((1, observed + len(contract.command)), np.float32)
-        self._row = self._in[0]
-        ends = np.cumsum([width for _, width, _, _ in contract.observation])
-        self._joints, self._setpoint, self._gyro, self._accel, self._up, self._command = np.split(self._row, ends)
-        self._action, self._last = np.zeros((1, joints), np.float32), np.zeros(joints, np.float32)
+        self._told, self._over = np.zeros(sum(self._widths)), np.ones(sum(self._widths))
+        self._less, self._less_own = np.zeros_like(self._told), np.zeros_like(self._told)
+        self._less[: 2 * joints], self._less_own[:joints] = np.tile(self._home, 2), self._home
+        self._over[2 * joints + 3 : 2 * joints + 6] = GRAVITY
+        self._shown = np.zeros((1, sum(self._widths)), np.float32)
+        self._row = self._shown[0]
         # two sets of memory: each run reads one and writes the other, and what failed is not remembered
-        self._memory = [{key: np.zeros((1, width), np.float32) for key, width in widths.items()} for _ in range(2)]
+        remembered = {"action": joints, **widths}
+        self._memory = [{key: np.zeros((1, width), np.float32) for key, width in remembered.items()} for _ in range(2)]
+        self._actions = [memory["action"][0] for memory in self._memory]
         self._session, self._turn = session, 0
         self._bindings = [self._bound(self._memory[i], self._memory[1 - i], observed) for i in range(2)]
 
     def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any], observed: int) -> Any:
         binding = self._session.io_binding()
-        inputs = {"obs": self._in[:, :observed], "command": self._in[:, observed:], **before}
-        outputs = {"action": self._action, **{f"{key}_next": array for key, array in after.items()}}
-        for name, array in inputs.items():
-            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        for name, array in outputs.items():
+        told = {"obs": self._shown[:, :observed], "command": self._shown[:, observed:]}
+        for name, array in {**before, **told}.items():
+            if name != "action":
+                binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        for name, array in after.items():
+            name = name if name == "action" else f"{name}_next"
             binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
         return binding
 
@@ -281,7 +287,6 @@ class Policy:
         for memory in self._memory:
             for array in memory.values():
                 array.fill(0.0)
-        self._last.fill(0.0)
 
     def act(self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None) -> FloatArray:
         """One control step.
@@ -295,31 +300,35 @@ class Policy:
         Raises:
           ValueError: for another width, or a value that is not finite; the memory is then that of before.
         """
-        np.subtract(_vector(readings.joint_pos, self._joints, "joint_pos"), self._home, self._joints, **CAST)
+        less = self._less
         if setpoint is None:
-            self._setpoint[:] = self._last
-        else:
-            np.subtract(_vector(setpoint, self._setpoint, "setpoint"), self._home, self._setpoint, **CAST)
-        self._gyro[:] = _vector(readings.gyro, self._gyro, "gyro")
-        np.divide(_vector(readings.accelerometer, self._accel, "accelerometer"), GRAVITY, self._accel, **CAST)
-        self._up[:] = _vector(readings.up, self._up, "up")
-        self._command[:] = _vector(command, self._command, "command")
+            setpoint, less = self._actions[self._turn], self._less_own
+        told = (readings.joint_pos, setpoint, readings.gyro, readings.accelerometer, readings.up, command)
+        try:  # few calls, as the weights have put their code and data out of the fastest caches
+            if tuple(map(len, told)) != self._widths:  # type: ignore[arg-type]
+                raise ValueError
+            np.concatenate(told, out=self._told)
+        except (TypeError, ValueError):
+            np.concatenate(self._vectors(told), out=self._told)
+        np.subtract(self._told, less, self._told)
+        np.divide(self._told, self._over, self._told)
+        self._row[:] = self._told
         if not math.isfinite(self._row.dot(self._row)):  # one that is not makes the sum of squares so
             raise ValueError("what the robot senses or is told holds a value that is not finite")
         self._session.run_with_iobinding(self._bindings[self._turn])
-        action = self._action[0]
+        action = self._actions[1 - self._turn]
         if not math.isfinite(action.dot(action)):
             raise ValueError("the policy's answer is not finite")
-        self._last[:] = action
         self._turn = 1 - self._turn
         return self._home + action
 
-
-def _vector(values: ArrayLike, place: NDArray[Any], name: str) -> FloatArray:
-    array = np.asarray(values, np.float64)
-    if array.shape != place.shape:  # numpy would spread a single number over all joints
-        raise ValueError(f"{name} must be {len(place)} numbers, got shape {array.shape}")
-    return array
+    def _vectors(self, told: Sequence[ArrayLike]) -> list[FloatArray]:
+        """What is told as arrays. Raises ValueError for another width than is expected."""
+        arrays = [np.asarray(values, np.float64) for values in told]
+        for name, width, array in zip(self._names, self._widths, arrays, strict=True):
+            if array.shape != (width,):  # numpy would spread a single number over all joints
+                raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
+        return arrays
 
 
 def _session(graph: bytes, name: str) -> Any:

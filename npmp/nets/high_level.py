@@ -93,10 +93,10 @@ class HighLevelNet(nn.Module):
         self.head = nn.Linear(c.lstm_width + c.hidden_width, 2 * latent_dim + 1)
         nn.init.normal_(self.head.weight, std=0.01 / self.head.in_features**0.5)  # m near 0, theta near alpha
         nn.init.zeros_(self.head.bias)
-        self._theta_start = math.log(alpha / (1.0 - alpha)) if alpha > 0.0 else -math.inf
+        self.theta_start = math.log(alpha / (1.0 - alpha)) if alpha > 0.0 else -math.inf
         # m counts by 1 - theta, at first 1 - alpha: without a gain the mean would hardly move with the weights. The
         # functions that the network can represent are the same with and without.
-        self._gain = 1.0 / (1.0 - alpha)
+        self.gain = 1.0 / (1.0 - alpha)
 
     def initial_state(self, n: int) -> HighLevelState:
         """Empty memory for n robots."""
@@ -112,8 +112,8 @@ class HighLevelNet(nn.Module):
         d)."""
         d = self.latent_dim
         raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
-        theta = torch.sigmoid(raw_theta + self._theta_start)
-        m = self.bound * torch.tanh(self._gain * raw_m / self.bound)
+        theta = torch.sigmoid(raw_theta + self.theta_start)
+        m = self.bound * torch.tanh(self.gain * raw_m / self.bound)
         # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an explosion
         std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
         return LatentGaussian(theta * z_prev + (1.0 - theta) * m, std, theta)

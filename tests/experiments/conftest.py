@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp.experiments import imitate
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks.walk import Walk, WalkConfig
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +31,20 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trained") / "run"
     assert imitate.main([f"data={data}", f"out={out}", "debug=tiny", "threads=1"]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an untrained walking policy of a few units, beside its module's. Not to be changed."""
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("shipped")
+    shutil.copytree(trained / "module", place / "module")
+    walk = Walk(robot, WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
+    skill, net = SkillModule.load(trained / "module"), HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
+    made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
+    made.save(place / "anymal_b_walk", training={"module": "tiny"})
+    (place / "anymal_b_walk" / "README.md").write_text("# anymal_b_walk\n")
+    return place / "anymal_b_walk"
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,4 @@
-"""Runs a training command, kills it with SIGKILL at random moments, lets it go on each time, and at last to its end.
-
-python killing.py VERB KILLS SECONDS SEED key=value ...
-
-SECONDS: kills come uniformly within so much of the moment when the run begins to write. Prints one JSON object: what
-there was at each kill. The commands run in forked children, so that a kill costs no import of torch.
-"""
+"""Runs a training command, kills it with SIGKILL at random moments, lets it go on each time, and at last to its end."""
 
 from __future__ import annotations
 
@@ -13,7 +7,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -52,6 +45,8 @@ def found(out: Path) -> dict[str, Any]:
 
 
 def main(verb: str, kills: int, seconds: float, seed: int, arguments: list[str]) -> None:
+    """Kills come uniformly within so many seconds of the moment when the run begins to write. Prints one JSON object:
+    what there was at each kill. The commands run in forked children, so that a kill costs no import of torch."""
     importlib.import_module(f"npmp.experiments.{verb}")
     out = Path(next(argument for argument in arguments if argument.startswith("out=")).removeprefix("out="))
     draw, left = random.Random(seed), []
@@ -66,7 +61,3 @@ def main(verb: str, kills: int, seconds: float, seed: int, arguments: list[str])
             left.append(found(out))
     code = os.waitstatus_to_exitcode(os.waitpid(started(verb, arguments, out), 0)[1])
     print(json.dumps({"code": code, "killed": left}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

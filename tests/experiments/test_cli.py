@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import shlex
@@ -603,10 +604,11 @@ def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_names_and_terminals_that_are_not_utf_8(encoding: str, tmp_path: Path) -> None:
-    """Neither the table printer nor an error ends in a traceback."""
-    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(Path(__file__).parents[2])}
-    for arguments in (["inspect", b"\xff\xfeo\xcc\x88.h5"], ["modules", "list"], ["robots", "list"]):
-        command = [sys.executable, "-m", "npmp.experiments.cli", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
-        assert b"Traceback" not in done.stderr and done.returncode == (2 if arguments[0] == "inspect" else 0)
+def test_names_and_terminals_that_are_not_utf_8(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the table printer nor an error ends in a traceback, with streams as an interpreter opens them."""
+    for arguments in (["inspect", os.fsdecode(b"\xff\xfeo\xcc\x88.h5")], ["modules", "list"], ["robots", "list"]):
+        out, err = io.BytesIO(), io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, "strict", write_through=True))
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding, "backslashreplace", write_through=True))
+        assert cli.main(arguments) == (2 if arguments[0] == "inspect" else 0), err.getvalue()
+        assert b"Traceback" not in err.getvalue() and out.getvalue() + err.getvalue()

@@ -7,8 +7,6 @@ import csv
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +20,7 @@ from npmp.experiments import imitate
 from npmp.training import guard
 from npmp.training.imitation import TrackingTrial
 from npmp.world_model.trainer import WorldModelTrainer
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.experiments.forked import forked
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +83,10 @@ MOMENTS = {
 }  # fmt: skip
 
 
+def executed(program: str) -> None:
+    exec(program, {})
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
     moment: str, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -102,8 +103,8 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
         *[line.removeprefix(" " * 8) for line in act.splitlines()],
         f"imitate.main({arguments!r})",
     ]
-    killed = subprocess.run([sys.executable, "-c", "\n".join(program)], cwd=ROOT, capture_output=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = forked(executed, "\n".join(program))
+    assert killed.code == -signal.SIGKILL, killed.err
     assert (out / "config.yaml").is_file()
     if last is None:
         assert not (out / "checkpoints").exists()

@@ -6,9 +6,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,12 @@ import pytest
 import torch
 
 from npmp import checkpoint
+from npmp.experiments import cli, imitate
+from npmp.training import imitation
 from npmp.training.signals import Stopped, signals_noted
+from tests.experiments import killing
+from tests.experiments.forked import forked
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("NPMP_KILLS", "3"))
 EVERY = 2  # iterations between checkpoints
 ITERATIONS = max(6, 2 * KILLS)
@@ -41,24 +43,11 @@ COMMANDS = {
 }  # fmt: skip
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
 def killed(verb: str, kills: int, seconds: float, arguments: list[str]) -> dict[str, Any]:
-    program = [
-        sys.executable,
-        str(ROOT / "tests/experiments/killing.py"),
-        verb,
-        str(kills),
-        str(seconds),
-        "0",
-        *arguments,
-    ]
-    done = subprocess.run(program, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert report["code"] == 0, done.stderr
+    done = forked(killing.main, verb, kills, seconds, 0, arguments, seconds=600.0)
+    assert done.code == 0, done.err
+    report = json.loads(done.out.splitlines()[-1])
+    assert report["code"] == 0, done.err
     return dict(report)
 
 
@@ -107,6 +96,19 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
 
 
+def told(number: int, method: str, after: int, arguments: list[str]) -> int:
+    """The command, which gets a signal in that method of its trainer."""
+    real = getattr(imitation.WorldModelTrainer, method)
+
+    def signalled(self: Any, *given: Any) -> Any:
+        if self.iteration_count == max(0, after - 1):
+            os.kill(os.getpid(), number)
+        return real(self, *given)
+
+    setattr(imitation.WorldModelTrainer, method, signalled)
+    return cli.main(arguments)
+
+
 @pytest.mark.parametrize(
     ("number", "method", "after"),
     [(signal.SIGTERM, "iteration", 3), (signal.SIGINT, "iteration", 3), (signal.SIGTERM, "warm_up", 0)],
@@ -117,31 +119,12 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3, or before the
     first."""
     out = tmp_path / "run"
-    program = f"""
-import os, sys
-from npmp.experiments import cli
-from npmp.training import imitation
-real = imitation.WorldModelTrainer.{method}
-def told(self, *arguments):
-    if self.iteration_count == max(0, {after} - 1):
-        os.kill(os.getpid(), {int(number)})
-    return real(self, *arguments)
-imitation.WorldModelTrainer.{method} = told
-sys.exit(cli.main(sys.argv[1:]))
-"""
-    command = [sys.executable, "-c", program, "imitate"]
-    done = subprocess.run(
-        [*command, f"data={data}", f"out={out}", "debug=tiny", "threads=1"], cwd=ROOT, env=environment(),
-        capture_output=True,
-        text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 128 + number, done.stderr
-    assert done.stderr.splitlines()[-1] == (
+    done = forked(told, number, method, after, ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"])
+    assert done.code == 128 + number, done.err
+    assert done.err.splitlines()[-1] == (
         f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
     )
     assert checkpoint.load_latest(out / "checkpoints")[0] == after
-    from npmp.experiments import imitate
-
     assert imitate.main([f"resume={out}"]) == 0
     for name in ("metrics.csv", "module/module.safetensors", "checkpoints/checkpoint_0000000006.safetensors"):
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
@@ -158,30 +141,28 @@ def test_a_second_signal_does_not_wait() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def with_a_full_disk(arguments: list[str]) -> int:
+    """The command, which may write no file larger than its first checkpoint."""
+    real = checkpoint.save
+
+    def save(folder: Path, step: int, *rest: Any, **more: Any) -> Path:
+        path = real(folder, step, *rest, **more)
+        if step == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 1,) * 2)
+        return path
+
+    checkpoint.save = save
+    return cli.main(arguments)
+
+
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(data: Path, trained: Path, tmp_path: Path) -> None:
     """No file may grow beyond what the first checkpoint needed; the later ones hold more replay."""
     out = tmp_path / "run"
-    program = """
-import resource, sys
-from npmp.experiments import cli
-from npmp import checkpoint
-real = checkpoint.save
-def save(folder, step, *rest, **more):
-    path = real(folder, step, *rest, **more)
-    if step == 2:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 1,) * 2)
-    return path
-checkpoint.save = save
-sys.exit(cli.main(sys.argv[1:]))
-"""
-    command = [sys.executable, "-c", program, "imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.splitlines()[-1]
+    done = forked(with_a_full_disk, ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"])
+    assert done.code == 2, done.err
+    last = done.err.splitlines()[-1]
     assert last.startswith("npmp: error: ") and "checkpoint_0000000004" in last and "File too large" in last
     assert checkpoint.load_latest(out / "checkpoints")[0] == 2
-    from npmp.experiments import imitate
-
     assert imitate.main([f"resume={out}"]) == 0
     assert (out / "metrics.csv").read_bytes() == (trained / "metrics.csv").read_bytes()
     assert torch.equal(*(checkpoint.load_latest(run / "checkpoints")[1]["generator"] for run in (out, trained)))

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import torch
 
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.common import compose
-from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.reuse import HighLevelPolicy
 from npmp.reuse.suite import FlagConfig, SuccessConfig
-from npmp.skill import SkillModule
 from npmp.tasks import Dribble
 from npmp.tasks.commander import CommanderConfig
-from npmp.tasks.walk import Walk, WalkConfig
 
 TINY = ["debug=tiny", "threads=1"]
-
-
-@pytest.fixture(scope="module")
-def policy(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy's folder beside its module's."""
-    torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("shipped")
-    shutil.copytree(trained / "module", place / "module")
-    walk = Walk(robots.load("anymal_b"), WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
-    skill, net = SkillModule.load(trained / "module"), HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
-    made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
-    made.save(place / "policy")
-    return place / "policy"
 
 
 def suite(policy: Path, out: Path, *more: str) -> int:
