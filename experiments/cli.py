@@ -22,7 +22,7 @@ Main = Callable[[Sequence[str] | None], int]
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
     "modules", "policies", "skill", "compare", "sweeps", "actuator", "sysid", "suite", "bundle", "deploy",
-    "compare-logs",
+    "compare-logs", "new",
 )  # fmt: skip
 
 
@@ -42,6 +42,14 @@ def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
         import npmp
 
         print(f"npmp {npmp.__version__}")
+        return None
+    if first == "completion":
+        from npmp.experiments import completion
+
+        if rest[:1] == ["words"]:
+            print("\n".join(completion.words(" ".join(rest[1:]), VERBS)))
+        else:
+            print(completion.script(rest[0] if rest else ""), end="")
         return None
     if first == "help":
         if not rest:

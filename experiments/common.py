@@ -44,6 +44,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
+from npmp import own
 from npmp.devices import check_device, seed_everything
 from npmp.experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
 from npmp.experiments.help import CONF, choices, module_of, of_file
@@ -285,8 +286,11 @@ def hydra_arguments(
             if key == "randomization" and value.endswith((".yaml", ".yml")):
                 arguments += randomization_file(Path(os.path.expanduser(value)))
                 continue
-            if key == "robot" and (own := own_robot(value)) is not None:
-                key, value = "robot.name", quoted(own, multirun=multirun)
+            if key == "task" and value not in choices("task") and value in own.tasks():
+                arguments[:0] = own_task(value)
+                continue
+            if key == "robot" and (own_name := own_robot(value)) is not None:
+                key, value = "robot.name", quoted(own_name, multirun=multirun)
             if re.search(rf"\d{{{MAX_NUMBER},}}", value):
                 raise InputError(f"{key}: a number of more than {MAX_NUMBER} digits")
             if key in PATH_KEYS:
@@ -343,6 +347,16 @@ def _in_hydra(value: Any) -> str:
     return (
         {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
     )
+
+
+def own_task(name: str) -> list[str]:
+    """The settings of one of the user's own tasks, NAME.yaml beside its file, as arguments.
+
+    Raises:
+      InputError: when they cannot be read.
+    """
+    settings = plain(load_config(own.tasks()[name].with_suffix(".yaml"))) | {"name": name}
+    return ["task=your_own", *(f"++task.{key}={_in_hydra(value)}" for key, value in settings.items())]
 
 
 def own_robot(value: str) -> str | None:
@@ -425,6 +439,8 @@ def explain(error: BaseException, verb_name: str) -> str:
             from npmp import robots
 
             names += robots.own_names()
+        elif found[1] == "task":
+            names = [name for name in names if name != "your_own"] + list(own.tasks())
         close = difflib.get_close_matches(found[2], names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"no {found[1]} {found[2]!r}; {hint}there are: {', '.join(names) or 'none'}"

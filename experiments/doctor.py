@@ -244,7 +244,7 @@ def check_extras() -> list[Finding]:
         listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
         listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
         used = f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
-        install = f"make install EXTRAS={extra}   or: pip install -c constraints.txt {' '.join(missing)}"
+        install = f"make install EXTRAS={extra}   or: pip install 'npmp[{extra}]'"
         advice = install if missing else ""
         findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used, advice))
     return findings

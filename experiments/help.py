@@ -23,7 +23,7 @@ POSITIONAL = {
     "data": " [ACTION [TARGET]]", "export": " [FILE]", "bundle": " check FOLDER",
     "compare": " RUN ...", "modules": " [ACTION [TARGET]]",
     "policies": " [ACTION [TARGET]]", "skill": " ACTION MODULE",
-    "sweeps": " ACTION [SWEEP]", "deploy": " BUNDLE", "compare-logs": " FIRST SECOND",
+    "sweeps": " ACTION [SWEEP]", "deploy": " BUNDLE", "compare-logs": " FIRST SECOND", "new": " task|robot NAME",
 }  # fmt: skip
 
 _KEY = re.compile(r"^(?P<key>\w+):(?:\s+(?P<value>\S.*?))??(?:\s+#\s*(?P<comment>.*))?$")

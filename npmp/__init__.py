@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npmp import envs, robots, tasks
     from npmp.skill import SkillModule
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the one place: pyproject.toml reads it
 __all__ = ["SkillModule", "__version__", "envs", "robots", "tasks"]
 
 

@@ -18,6 +18,7 @@ LINKED = ("experiments", "conf")  # folders of the checkout that are parts of np
 # From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
+    ("npmp.own",),
     (
         "npmp.geometry",
         "npmp.ranges",

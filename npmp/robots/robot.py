@@ -14,7 +14,6 @@ velocity 3, root frame | joint velocities J].
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
+from npmp import own
 from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
-OWN = "NPMP_ROBOTS"  # environment variable: folders of one's own robots, each a folder with a robot.yaml
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def with_joints(joint_names: Iterable[str]) -> list[str]:
 
 def own_names() -> tuple[str, ...]:
     """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that NPMP_ROBOTS lists."""
-    found = {path.parent.name for folder in _own_folders() for path in folder.glob("*/robot.yaml")}
+    found = {path.parent.name for folder in own.folders("robots") for path in folder.glob("*/robot.yaml")}
     return tuple(sorted(found - set(names())))
 
 
@@ -150,7 +149,7 @@ def find(robot: str | Path) -> Path:
     Raises:
       InputError: where there is none.
     """
-    for folder in (_PACKAGE, *_own_folders()):
+    for folder in (_PACKAGE, *own.folders("robots")):
         if str(robot) == Path(robot).name and (folder / robot / "robot.yaml").is_file():
             return folder / robot / "robot.yaml"
     path = Path(robot).expanduser()
@@ -183,11 +182,6 @@ def is_at_hand(robot: str | Path) -> bool:
     """Whether the robot's model can be read without a download. Raises InputError for no robot at all."""
     content = read_yaml(find(robot))
     return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
-
-
-def _own_folders() -> list[Path]:
-    listed = [Path(entry).expanduser() for entry in os.environ.get(OWN, "").split(os.pathsep) if entry]
-    return [*listed, Path("robots")]
 
 
 # --- robot.yaml ---

@@ -1,6 +1,6 @@
 """Tasks, one file each, and the environments of them by name.
 
-A new task is a file here and `conf/task/NAME.yaml`: docs/your_own_task.md.
+A new task is a file here and `conf/task/NAME.yaml`; one of one's own lies elsewhere: docs/your_own_task.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
-from npmp import robots
+from npmp import own, robots
 from npmp.devices import check_device
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -51,11 +51,22 @@ TASKS: tuple[type[Task], ...] = tuple(
 
 
 def find(name: str) -> type[Task]:
-    """The task of a name. Raises InputError for none, naming those there are."""
+    """The task of a name, ours or one of the user's own (`npmp.own.tasks`), whose file is run.
+
+    Raises:
+      InputError: for none, naming those there are, and for a file that does not define it.
+    """
     for task in TASKS:
         if task.name == name:
             return task
-    raise unknown("task", name, (task.name for task in TASKS))
+    files = own.tasks()
+    if name not in files:
+        raise unknown("task", name, (*(task.name for task in TASKS), *files))
+    module = own.task_module(name)
+    for kind in vars(module).values():
+        if isinstance(kind, type) and issubclass(kind, Task) and kind.__dict__.get("name") == name:
+            return kind
+    raise InputError(f"{files[name]} has no task with name = {name!r}")
 
 
 def make(

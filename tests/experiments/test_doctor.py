@@ -42,4 +42,4 @@ def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> 
     (finding,) = doctor.check_extras()
     assert finding.verdict == "absent"
     assert "no-such-package" in finding.detail and "(reads C3D recordings)" in finding.detail
-    assert finding.advice == "make install EXTRAS=c3d   or: pip install -c constraints.txt no-such-package"
+    assert finding.advice == "make install EXTRAS=c3d   or: pip install 'npmp[c3d]'"

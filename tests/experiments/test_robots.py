@@ -84,7 +84,7 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_project_that_is_moved(place: Path) -> None:
     """The model lies under the same folder as robot.yaml, which says the way there."""
-    assert robots_verb("add", "dog.xml", name="rex") == 0
+    assert cli.main(["new", "robot", "rex", "model=dog.xml"]) == 0  # the same as npmp robots add
     assert yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"] == "../../dog.xml"
     moved = place / "elsewhere"
     moved.mkdir()

@@ -1,0 +1,52 @@
+"""What users keep beside their work: robots in ./robots, tasks in ./tasks, and in the folders that NPMP_ROBOTS and
+NPMP_TASKS list."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from mocap_data.errors import InputError
+
+_MODULE = "npmp_own_task_"  # before a task's name: that of its module
+
+
+def folders(kind: str) -> list[Path]:
+    """Where what a user has of a kind, "robots" or "tasks", is looked for, in this order."""
+    listed = os.environ.get(f"NPMP_{kind.upper()}", "").split(os.pathsep)
+    return [*(Path(entry).expanduser() for entry in listed if entry), Path(kind)]
+
+
+def tasks() -> dict[str, Path]:
+    """The files of one's own tasks by name: NAME.py with its settings beside it, NAME.yaml."""
+    found = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
+    return {path.stem: path for path in reversed(found) if path.with_suffix(".yaml").is_file()}
+
+
+def task_module(name: str) -> ModuleType:
+    """The module of one's own task, loaded once.
+
+    Raises:
+      InputError: where its file cannot be run.
+    """
+    module_name = _MODULE + name
+    if (loaded := sys.modules.get(module_name)) is not None:
+        return loaded
+    path = tasks()[name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None  # of a .py; for the type checker
+    module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise InputError(f"{path}: {type(error).__name__}: {error}; NPMP_DEBUG=1 shows where") from error
+    return module
+
+
+def loaded_modules() -> list[ModuleType]:
+    """Those of tasks that have been loaded; other processes cannot import them by their names."""
+    return [module for name, module in sys.modules.items() if name.startswith(_MODULE)]
