@@ -1,6 +1,6 @@
 # make demo: the whole pipeline on generated motion; make test: checks and tests. Either sets up .venv first, which
 # needs nothing but make and a Python in range. PYTHON=... chooses one; EXTRAS=... adds optional parts, e.g.
-# `make install EXTRAS=dev` leaves out what films need.
+# `make install EXTRAS=dev` leaves out what mp4 films need.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy
+EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy,render
 PIP_ARGS ?=
 WORKERS ?= 2
 
@@ -23,12 +23,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
-.PHONY: help install demo test test-portable lint format clean
+.PHONY: help install demo pictures test test-portable lint format clean
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 6 minutes on two cores)"
 	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
+	@echo "make pictures the pictures of the README: docs/pictures (some minutes)"
 	@echo "make install  only set up .venv"
 	@echo "make lint     only lint and types"
 	@echo "make format   let ruff format the code, sort imports and fix what it can"
@@ -54,6 +55,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $(STAMP)
+
+pictures: $(STAMP)
+	$(BIN)/npmp retarget out=runs/pictures/motions.h5 report=false
+	$(BIN)/npmp render story=docs/pictures/story.txt fps=12.5 max_mb=2.4 out=docs/pictures/npmp.webp
 
 demo: $(STAMP)
 	$(BIN)/npmp demo out=runs/demo

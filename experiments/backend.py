@@ -10,12 +10,25 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
-from npmp import actuators
+from npmp import actuators, modules, policies
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.experiments.common import Run, at_least, one_of, say
 from npmp.experiments.typed import build
+from npmp.reuse import HighLevelPolicy, find_module
 from npmp.sim.action_space import ACTION_SPACES, PD
+from npmp.skill import SkillModule
 from npmp.training.collectors import KINDS, CollectorsConfig
+
+
+def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
+    """The policy that `policy` names and the module that `module` does, else the one that its checksum does, each with
+    its folder. Raises InputError where they do not fit or cannot be read."""
+    folder = policies.find(str(config.policy))
+    policy = HighLevelPolicy.load(folder, device=device)
+    named = config.module is not None
+    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
+    policy.check_module(module)
+    return folder, policy, module, SkillModule.load(module, device)
 
 
 def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -> RobotBatchConfig:

@@ -73,10 +73,12 @@ PATH_KEYS = frozenset(
         "interface",
         "first",
         "second",
+        "rollouts",
+        "story",
     }
 )
 # Keys whose values are free text, quoted as well.
-TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits"})
+TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits", "title", "note"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
 OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
 OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import os
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,16 +15,11 @@ from rich.markup import escape
 from mocap_data.files import write_json
 from npmp.experiments.common import Run, above_zero, console, cpus, table, verb
 from npmp.experiments.failures import INTERNAL_ERROR, OK
+from npmp.render import backend
 
 Verdict = Literal["ok", "absent", "broken"]
 SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
 
-GL_BACKENDS = ("egl", "osmesa", "glfw")
-GL_ADVICE = {
-    "egl": "needs a GPU driver or Mesa: apt install libegl1 libgl1",
-    "osmesa": "software rendering: apt install libosmesa6 (or libosmesa6-dev)",
-    "glfw": "needs a display (DISPLAY) and libglfw3",
-}
 # What npmp can do with each extra and not without it.
 EXTRAS = {
     "c3d": "reads C3D recordings",
@@ -38,20 +31,10 @@ EXTRAS = {
     "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",
     "deploy": "npmp export policy=..., npmp bundle: policies for robots",
+    "render": "npmp render out=FILE.mp4",
     "drake": "npmp bundle trial simulator=drake",
     "dev": "make test",
 }
-# One small frame, by the same class that videos use; black would mean that nothing was drawn.
-GL_PROBE = """
-import mujoco
-model = mujoco.MjModel.from_xml_string(
-    "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='1' rgba='1 1 1 1'/></worldbody></mujoco>")
-data = mujoco.MjData(model)
-mujoco.mj_forward(model, data)
-with mujoco.Renderer(model, 32, 32) as renderer:
-    renderer.update_scene(data)
-    assert renderer.render().max() > 0, "the frame is black"
-"""
 
 
 @dataclass(frozen=True)
@@ -197,40 +180,17 @@ def check_batch() -> Finding:
         return Finding("core", "mujoco.batch", "broken", f"{type(error).__name__}: {error}", advice)
 
 
-def gl_backends(timeout_s: float = 20.0) -> dict[str, str]:
-    """GL backend -> "" where it renders, else why not. Each is tried in a process of its own: a broken one may
-    crash."""
-    results = {}
-    for name in GL_BACKENDS:
-        environment = {**os.environ, "MUJOCO_GL": name}
-        environment.pop("PYOPENGL_PLATFORM", None)  # set by an earlier backend, it would win over MUJOCO_GL
-        try:
-            probe = subprocess.run(
-                [sys.executable, "-c", GL_PROBE], env=environment, capture_output=True, text=True, timeout=timeout_s
-            )
-        except subprocess.TimeoutExpired:
-            results[name] = f"no answer in {timeout_s:g} s"
-            continue
-        lines = [line for line in probe.stderr.strip().splitlines() if line.strip()]
-        if probe.returncode == 0:
-            results[name] = ""
-        elif probe.returncode < 0:
-            results[name] = f"the process died of signal {-probe.returncode}"
-        else:
-            errors = [line for line in lines if not line.startswith((" ", "Exception ignored"))]
-            results[name] = (errors[-1] if errors else f"exit code {probe.returncode}")[:160]
-    return results
-
-
 def check_gl(timeout_s: float) -> list[Finding]:
     """Which backends render, and what a report will hold."""
-    results = gl_backends(timeout_s)
+    results = backend.reasons(timeout_s)
     findings = [
-        Finding("rendering", name, "absent" if reason else "ok", reason or "renders", GL_ADVICE[name] if reason else "")
+        Finding(
+            "rendering", name, "absent" if reason else "ok", reason or "renders", backend.ADVICE[name] if reason else ""
+        )
         for name, reason in results.items()
     ]
     if all(results.values()):
-        words = "no GL backend renders; reports have their interactive replay all the same"
+        words = "no GL backend renders: no npmp render; reports have their interactive replay all the same"
         findings.append(Finding("rendering", "video", "absent", words))
     return findings
 

@@ -14,14 +14,14 @@ from omegaconf import DictConfig
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import modules, policies, robots, tasks
+from npmp import modules, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial, load_motions
 from npmp.experiments import report
-from npmp.experiments.backend import backend_of, note_other_drives, robots_config_of
+from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
 from npmp.experiments.common import Run, at_least, console, one_of, say, table, verb
 from npmp.experiments.report import policy_page
 from npmp.experiments.typed import build
-from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge
+from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -103,12 +103,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     """A policy at a task: evaluation.json, report.html and a line."""
     if config.get("task") is None:
         raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
-    folder = policies.find(str(config.policy))
-    policy = HighLevelPolicy.load(folder, device=run.device)
-    named = config.module is not None
-    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
-    policy.check_module(module)
-    skill = SkillModule.load(module, run.device)
+    folder, policy, module, skill = policy_of(config, run.device)
     skill.check_robot(robot)
     motions = None if config.data is None else load_motions(config.data, robot, config.split)
     like = robots_config_of(config, skill)

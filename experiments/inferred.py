@@ -29,15 +29,19 @@ IN_REUSE = (
 
 
 def inferred(verb_name: str, arguments: Sequence[str]) -> list[str]:
-    """Arguments that follow from others: the robot, and the randomization of reuse where a policy is judged.
+    """Arguments that follow from others: the robot, the randomization of reuse where a policy is judged or filmed, and
+    the task where it is filmed.
 
     Raises: InputError as `robot_override`.
     """
     robot = robot_override(verb_name, arguments)
-    judges = verb_name in ("evaluate", "export") and any(
-        a.startswith("policy=") and a != "policy=null" for a in arguments
-    )
-    return [*([robot] if robot is not None else []), *(IN_REUSE if judges else ())]
+    policies_named = [a.partition("=")[2] for a in arguments if a.startswith("policy=") and a != "policy=null"]
+    judges = verb_name in ("evaluate", "export", "render") and policies_named
+    task = None
+    if verb_name == "render" and policies_named and not any(a.startswith("task=") for a in arguments):
+        task = _said(policies_named[-1], policies.SHELF, "task")
+    named = [robot] if robot is not None else []
+    return [*named, *(IN_REUSE if judges else ()), *([f"task={task}"] if task in choices("task") else [])]
 
 
 def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
@@ -98,23 +102,24 @@ def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
 
 def robot_of_module(value: Any) -> str | None:
     """What a module, by its folder or a shipped one's name, was trained for; None where that cannot be read."""
-    return _robot_of(value, modules.SHELF)
+    return _said(value, modules.SHELF, "robot")
 
 
 def robot_of_policy(value: Any) -> str | None:
     """The same of a policy."""
-    return _robot_of(value, policies.SHELF)
+    return _said(value, policies.SHELF, "robot")
 
 
-def _robot_of(value: Any, shelf: Shelf) -> str | None:
+def _said(value: Any, shelf: Shelf, key: str) -> str | None:
+    """What an artefact's contract says; None where it cannot be read."""
     if value is None:
         return None
     try:
         content = read_json(shelf.find(_plain(value)) / shelf.contract)
     except (InputError, OSError):
         return None
-    robot = content.get("robot") if isinstance(content, dict) else None
-    return robot if isinstance(robot, str) else None
+    said = content.get(key) if isinstance(content, dict) else None
+    return said if isinstance(said, str) else None
 
 
 def robot_of_data(value: Any) -> str | None:

@@ -10,16 +10,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
-from npmp import modules, policies, robots
+from npmp import robots
 from npmp.experiments import report
-from npmp.experiments.backend import backend_of, note_other_drives, robots_config_of
+from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
 from npmp.experiments.common import Run, at_least, console, progress_bar, say, table, verb
 from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.experiments.report import suite_page
 from npmp.experiments.typed import build
-from npmp.reuse import HighLevelPolicy, PolicyActor, find_module
+from npmp.reuse import PolicyActor
 from npmp.reuse.suite import FlagConfig, Outcome, Scenario, SuccessConfig, red_flags, settled, try_out
-from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig, as_command_range
 
 
@@ -42,12 +41,9 @@ def run(config: DictConfig, run: Run) -> int:
     at_least(config, trials=1)
     if config.task.name != Walk.name:
         raise InputError(f"npmp suite is for task=walk, not for {config.task.name}")
-    robot, folder = robots.load(config.robot.name), policies.find(str(config.policy))
-    policy = HighLevelPolicy.load(folder, device=run.device)
+    robot = robots.load(config.robot.name)
+    folder, policy, module, skill = policy_of(config, run.device)
     policy.check_task(Walk)
-    module = modules.find(str(config.module)) if config.module else find_module(folder, policy.contract.module_sha256)
-    policy.check_module(module)
-    skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     success, flags = build(SuccessConfig, config.success, at="success"), build(FlagConfig, config.flags, at="flags")
     within = as_command_range(policy.contract.command_range)

@@ -16,8 +16,8 @@ from mocap_data.motion import ReferenceMotion
 
 def keypoints_of(motion: ReferenceMotion, clip: Clip, scale: float = 1.0, slower: float = 1.0) -> Array:
     """The recording's keypoints (T, M, 3) [m] at the motion's frames: on the floor, as large as the robot walks, and
-    where the robot is. scale, slower: the factors on the recording's lengths and on its time that it was retargeted
-    with."""
+    where the robot is; reflected as the motion is. scale, slower: the factors on the recording's lengths and on its
+    time that it was retargeted with."""
     seconds = motion.start_s + np.arange(motion.num_frames) / motion.rate_hz
     at = np.clip(seconds / slower * clip.rate_hz, 0, clip.num_frames - 1)
     below = np.minimum(np.floor(at).astype(np.int64), max(clip.num_frames - 2, 0))
@@ -25,10 +25,16 @@ def keypoints_of(motion: ReferenceMotion, clip: Clip, scale: float = 1.0, slower
     above = np.minimum(below + 1, clip.num_frames - 1)
     points = (1.0 - share) * clip.positions[below] + share * clip.positions[above]
     points = points - [0.0, 0.0, float(np.percentile(clip.positions[..., 2].min(axis=1), 5))]
-    points = points * scale
+    points = points * scale * _reflection(motion.mirror)
     middle = points[..., :2].mean(axis=1)
     points[..., :2] += (motion.qpos[:, :2] - middle).mean(axis=0)
     return np.asarray(points)
+
+
+def _reflection(mirrors: str) -> Array:
+    """Signs (3,) by which places are seen in mirrors."""
+    seen = mirrors.split("+")
+    return np.array([-1.0 if "front_back" in seen else 1.0, -1.0 if "left_right" in seen else 1.0, 1.0])
 
 
 def bones(clip: Clip) -> npt.NDArray[np.int64]:

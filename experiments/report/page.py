@@ -39,7 +39,7 @@ from npmp.experiments.report.parts import (
     foot_label,
     number,
 )
-from npmp.robots.film import render
+from npmp.render.short import short_film
 from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
@@ -166,7 +166,7 @@ def replay_section(
     if any("velocity" in c for c in packed["clips"]):
         words += " Arrows: velocity commanded (grey) and achieved (blue), in metres per second; arcs: the yaw rate."
     player = Player([foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))], ghost, recording)
-    picture = render(model, clips[0].qpos, clips[0].rate_hz) if film else None
+    picture = short_film(robot, clips[0]) if film else None
     films = []
     if picture is not None:
         source = f"data:image/webp;base64,{base64.b64encode(picture).decode('ascii')}"

@@ -85,9 +85,9 @@ def judged(
     return assemble(out, title=f"{found['policy']}: {task.name}", cards=cards, sections=sections, replay=packed)
 
 
-def ground_of(task: Task) -> np.ndarray | None:
+def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
     """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where it is flat."""
-    at = torch.arange(round(PERIOD_M / GROUND_M)) * GROUND_M
+    at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
     heights = task.ground_at(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None], torch.tensor([0]))
     return None if heights is None else heights[0].cpu().numpy()
 

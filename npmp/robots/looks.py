@@ -43,13 +43,11 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
     mujoco.mj_kinematics(model, data)
     index = {body: i for i, body in enumerate(moving_bodies(model))}
     feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i for i, name in enumerate(foot_bodies)}
-    drawable = [g for g in range(model.ngeom) if int(model.geom_type[g]) in _KINDS and _alpha(model, g) > 0]
-    visual = {int(model.geom_bodyid[g]) for g in drawable if model.geom_group[g] <= 2}
     out: list[dict[str, Any]] = []
-    for g in drawable:
+    for g in drawn_geoms(model):
         body = int(model.geom_bodyid[g])
         frame = int(model.body_weldid[body])
-        if (body in visual and model.geom_group[g] > 2) or frame not in index:
+        if int(model.geom_type[g]) not in _KINDS or frame not in index:
             continue
         depth, walk = 0, frame
         while walk > 0:
@@ -57,6 +55,14 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
         colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
         out.append({"b": index[frame], "c": colour, **_shape(model, data, g, frame)})
     return out
+
+
+def drawn_geoms(model: mujoco.MjModel) -> list[int]:
+    """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2), where it has some, else
+    those that collide; nothing that is transparent."""
+    opaque = [g for g in range(model.ngeom) if _alpha(model, g) > 0]
+    visual = {int(model.geom_bodyid[g]) for g in opaque if model.geom_group[g] <= 2}
+    return [g for g in opaque if model.geom_group[g] <= 2 or int(model.geom_bodyid[g]) not in visual]
 
 
 def _alpha(model: mujoco.MjModel, geom: int) -> float:

@@ -529,9 +529,9 @@ def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pyte
 def test_doctor_says_that_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from npmp.experiments import doctor
+    from npmp.render import backend
 
-    monkeypatch.setattr(doctor, "gl_backends", lambda timeout_s: {"egl": "", "osmesa": "library not found"})
+    monkeypatch.setattr(backend, "reasons", lambda timeout_s: {"egl": "", "osmesa": "library not found"})
     code = cli.main(["doctor", f"out={tmp_path / 'found.json'}"])
     found = {entry["name"]: entry for entry in json.loads((tmp_path / "found.json").read_text())}
     assert found["python"]["verdict"] == found["mujoco.batch"]["verdict"] == found["models"]["verdict"] == "ok"
@@ -550,13 +550,13 @@ def test_doctor_knows_a_version_out_of_range() -> None:
 
 
 def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npmp.experiments import doctor
+    from npmp.render import backend
 
-    monkeypatch.setattr(doctor, "GL_BACKENDS", ("egl",))
-    monkeypatch.setattr(doctor, "GL_PROBE", "import os; os.abort()")
-    assert "signal" in doctor.gl_backends(20.0)["egl"]
-    monkeypatch.setattr(doctor, "GL_PROBE", "raise RuntimeError('no such device')")
-    assert "no such device" in doctor.gl_backends(20.0)["egl"]
+    monkeypatch.setattr(backend, "BACKENDS", ("egl",))
+    monkeypatch.setattr(backend, "PROBE", "import os; os.abort()")
+    assert "signal" in backend.reasons(20.0)["egl"]
+    monkeypatch.setattr(backend, "PROBE", "raise RuntimeError('no such device')")
+    assert "no such device" in backend.reasons(20.0)["egl"]
 
 
 def test_killed_pipes_are_quiet() -> None:

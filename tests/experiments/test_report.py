@@ -21,7 +21,8 @@ from npmp.evaluated import read_rollouts
 from npmp.experiments import report
 from npmp.experiments.report import figures, parts, replay
 from npmp.experiments.report.parts import Chart
-from npmp.robots import film, looks
+from npmp.render import backend, short
+from npmp.robots import looks
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -417,10 +418,11 @@ def test_scripts_parse() -> None:
 
 
 def test_no_renderer_is_no_error(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(film, "BACKENDS", ("nothing",))
-    assert film.render(robot.model(), swaying(robot, 20), 50.0) is None
-    monkeypatch.setenv(film.NO_VIDEO, "1")
-    assert film.render(robot.model(), swaying(robot, 20), 50.0) is None
+    clip = replay.ReplayClip("a", swaying(robot, 20), 50.0)
+    monkeypatch.setattr(backend, "BACKENDS", ("nothing",))
+    assert short.short_film(robot, clip) is None
+    monkeypatch.setenv(short.NO_VIDEO, "1")
+    assert short.short_film(robot, clip) is None
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,322 @@
+"""`npmp render`: a film of a policy at its task, of a module that imitates, of a motion beside its recording, or of an
+evaluation's rollouts."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from rich.progress import MofNCompleteColumn
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError, unknown
+from mocap_data.motion import ReferenceMotion
+from mocap_data.outside import read_text
+from mocap_data.store import MotionSet
+from mocap_data.synthetic import demo_clips
+from npmp import modules, robots, tasks
+from npmp.envs import TaskEnv, Trial, load_motions
+from npmp.evaluated import read_rollouts
+from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
+from npmp.experiments.common import Run, above_zero, progress_bar, say, verb
+from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
+from npmp.experiments.report.policy_page import ground_of
+from npmp.experiments.typed import build
+from npmp.render import ReplayClip, Shot, View, check_format, draw, write
+from npmp.reuse import PolicyActor
+from npmp.reuse.evaluation import evaluate
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks import Dribble, Imitation, Walk
+from npmp.tasks import Path as CoursePath
+from npmp.tasks.walk import COMMAND_NAMES, CommandRange
+from npmp.tracking import track
+from retarget.recorded import bones, keypoints_of
+from retarget.sources import read_recordings, recordings
+
+SUBJECTS = ("policy", "module", "rollouts", "data")  # what a film may be of; the first that is given
+GROUND_M = 0.05  # between the points of rough ground
+TRIAL_S, LONGEST_S = 10.0, 60.0  # of a policy where seconds= does not say; of a path, which takes what it takes
+
+
+def run(config: DictConfig, run: Run) -> int:
+    """Let the robot move, draw it, write the file."""
+    above_zero(config, "fps", *(key for key in ("seconds", "max_mb") if config[key] is not None))
+    size = size_of(config)
+    suffix = check_format(run.folder)
+    began = time.perf_counter()
+    shots = [shot_of(config, run)] if config.story is None else told(Path(str(config.story)), run)
+    if suffix == ".png":
+        if len(shots) > 1:
+            raise InputError(f"out={run.folder}: a still is of one shot, and the story has {len(shots)}")
+        shots = [still(shots[0], config.at)]
+    run.begin()
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task("frames", total=None)
+        drawn = draw(
+            shots, size, float(config.fps), words=bool(config.caption),
+            told=lambda done, count: bar.update(task, completed=done, total=count),
+        )  # fmt: skip
+    written = write(run.folder, drawn, max_mb=config.max_mb)
+    length = "" if suffix == ".png" else f"{written.frames} frames, {written.frames / written.fps:.1f} s, "
+    given_up = f" ({written.note}, for max_mb={config.max_mb:g})" if written.note else ""
+    say(
+        f"{length}{size[0]}x{size[1]}, {written.bytes / 1e6:.2f} MB{given_up}, drawn by {drawn.backend} in "
+        f"{time.perf_counter() - began:.0f} s: {run.folder}"
+    )
+    return 0
+
+
+def size_of(config: DictConfig) -> tuple[int, int]:
+    """Width and height in pixels. Raises InputError."""
+    size = list(config["size"])
+    whole = len(size) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in size)
+    if not whole or not all(64 <= v <= 4096 and v % 2 == 0 for v in size):
+        raise InputError(f"size={size}: [width,height], even numbers from 64 to 4096, is expected")
+    return size[0], size[1]
+
+
+# --- stories ---
+
+
+def told(story: Path, run: Run) -> list[Shot]:
+    """The shots of a story: a file with the keys of a shot on each line, as `npmp render` takes them."""
+    shots = []
+    for number, line in enumerate(read_text(story).splitlines(), 1):
+        try:
+            arguments = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise InputError(f"{story}, line {number}: {error}") from error
+        if not arguments:
+            continue
+        found = main.jobs(arguments)
+        if found is None:
+            raise InputError(f"{story}, line {number}: cannot be read")
+        [job] = found
+        try:
+            if job.wrong is not None:
+                raise job.wrong
+            shots.append(shot_of(job.config, replace(run, seed=int(job.config.seed))))
+        except InputError as error:
+            raise InputError(f"{story}, line {number}: {error}") from error
+    if not shots:
+        raise InputError(f"{story}: no shots; each line has the keys of one, as npmp render takes them")
+    return shots
+
+
+def still(shot: Shot, at_s: float | None) -> Shot:
+    """The moment of a shot at a time [s], its middle by default."""
+    frames, rate = len(shot.qpos), shot.clip.rate_hz
+    frame = frames // 2 if at_s is None else round(at_s * rate)
+    if not 0 <= frame < frames:
+        raise InputError(f"at={at_s:g}: from 0 to {(frames - 1) / rate:.2f} s is expected")
+    return replace(shot, moment=frame)
+
+
+# --- shots ---
+
+
+def shot_of(config: DictConfig, run: Run) -> Shot:
+    """What the configuration asks to be filmed."""
+    given = [key for key in SUBJECTS if config[key] is not None]
+    if not given:
+        raise InputError("npmp render needs something to film: policy=, module= and data=, data=, or rollouts=")
+    kinds = {"policy": of_policy, "module": of_module, "data": of_motion, "rollouts": of_rollouts}
+    shot = kinds[given[0]](config, run, robots.load(config.robot.name))
+    look: dict[str, Any] = {"azimuth": float(config.azimuth), "elevation": float(config.elevation)}
+    distance = None if config.distance is None else float(config.distance)
+    return replace(
+        shot,
+        view=View(str(config.camera), distance=distance, **look),
+        title=shot.title if config.title is None else str(config.title),
+        note=shot.note if config.note is None else str(config.note),
+        shown=tuple(str(part) for part in config.show),
+    )
+
+
+def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
+    """A policy at its task, until the time is up, the path is walked or the robot falls."""
+    folder, policy, _, skill = policy_of(config, run.device)
+    skill.check_robot(robot)
+    kind: Any = tasks.find(str(config.task.name))
+    policy.check_task(kind)
+    within = policy.contract.command_range
+    motions = None if config.data is None else load_motions(config.data, robot, None)
+    settings = kind.settle(build(kind.config_type, config.task, at="task"), motions, {"command_range": within})
+    task = kind(robot, settings, motions)
+    note_other_drives(policy.contract.training, config)
+    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
+    env = TaskEnv(task, 1, robots=robots_config_of(config, skill), seed=run.seed, **place)
+    on_course = isinstance(task, CoursePath)
+    seconds = float(config.seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S))
+    commands = None
+    if config.command is not None:
+        if not isinstance(task, Walk) or on_course:
+            raise InputError(f"command= is for task=walk, not for {task.name}")
+        commands = commands_of(config.command, round(seconds / env.dt), env.dt, within)
+    actor = PolicyActor(policy, skill)
+    trial = evaluate(actor, env, seconds=seconds, seed=run.seed, commands=commands)
+    count = steps_shown(trial)
+    asked: dict[str, Any] = {
+        name: trial.seen[name][:count, 0].numpy() for name in ("command", "achieved") if name in trial.seen
+    }
+    path = None
+    if isinstance(task, Dribble):
+        radius = float(task.ball_radius[0])
+        ball = np.pad(trial.seen["ball"][:count, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius)
+        asked |= {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:count, 0].numpy()}
+    if on_course:
+        path = course_of(task, trial)
+    clip = ReplayClip(
+        task.name, trial.qpos[1 : count + 1].numpy(), 1.0 / trial.dt, ground=ground_of(task, GROUND_M),
+        ground_m=GROUND_M, **asked,
+    )  # fmt: skip
+    return Shot(robot, clip, path=path, title=f"{folder.name}: {task.name}")
+
+
+def steps_shown(trial: Trial) -> int:
+    """Steps until robot 0 falls or has walked its path; says so where it falls."""
+    fell, ended = trial.fell[:, 0], trial.seen.get("finished", trial.fell)[:, 0]
+    over = (fell | ended).nonzero()
+    count = len(fell) if not len(over) else int(over[0]) + 1
+    if bool(fell[:count].any()):
+        say(f"the robot failed after {count * trial.dt:.1f} s, where the film ends")
+    return count
+
+
+def commands_of(value: Any, steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]) -> torch.Tensor:
+    """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward, left, turn]. Raises
+    InputError."""
+    try:
+        rows: Any = OmegaConf.to_container(value) if isinstance(value, ListConfig) else []
+        table = np.array(rows if rows and isinstance(rows[0], list) else [[0.0, *rows]], dtype=np.float64)
+    except (TypeError, ValueError):
+        table = np.zeros(0)
+    if table.ndim != 2 or table.shape[1] != 4 or not np.isfinite(table).all():
+        raise InputError(
+            f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
+            " [from_s, forward, left, turn]"
+        )
+    for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
+        if column.min() < low - 1e-9 or column.max() > high + 1e-9:
+            raise InputError(f"command={value}: {name} from {low:g} to {high:g} is what the policy knows")
+    if table[0, 0] != 0.0 or (np.diff(table[:, 0]) <= 0.0).any():
+        raise InputError(f"command={value}: times must rise from 0")
+    row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
+    return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
+
+
+def course_of(task: CoursePath, trial: Trial) -> np.ndarray:
+    """The path (S, 2) where robot 0 began it, in the world [m]."""
+    w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
+    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
+    points = task.course.point.cpu().double().numpy()
+    along = points[: round(task.course.length / 0.02) : 5]
+    return np.asarray(along @ turn.T + trial.qpos[0, :2].numpy())
+
+
+def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
+    """A module that imitates a clip, its reference as a ghost, the recording beside."""
+    motions = motions_of(config, robot)
+    [motion] = motions.motions
+    folder = modules.find(str(config.module))
+    skill = SkillModule.load(folder, run.device)
+    skill.check_robot(robot)
+    skill.check_encoder(robot)
+    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
+    like = robots_config_of(config, skill)
+    env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **place)
+    first = torch.zeros(1, dtype=torch.long)
+    found = track(skill, env, first, env.task.reference.start[first.to(env.device)])
+    steps = int(found.steps[0])
+    if steps < motion.num_frames - 1:
+        say(f"the robot lost the motion after {steps / motion.rate_hz:.1f} s, where the film ends")
+    motion = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
+    return recorded(
+        config, robot, motion, found.qpos[: motion.num_frames, 0].numpy(), f"{folder.name} tracks {motion.name}"
+    )
+
+
+def of_motion(config: DictConfig, run: Run, robot: Robot) -> Shot:
+    """A motion of the dataset beside its recording."""
+    [motion] = motions_of(config, robot).motions
+    return recorded(config, robot, motion, None, motion.name)
+
+
+def of_rollouts(config: DictConfig, run: Run, robot: Robot) -> Shot:
+    """A clip of an evaluation's rollouts.h5 and its ghost."""
+    found = read_rollouts(str(config.rollouts))
+    robot = robots.load(found.robot)
+    chosen = {clip.name: clip for clip in found.clips}
+    clip = chosen[one_named("clip", config.clip, list(chosen))]
+    first, last = cut(config, len(clip.qpos), clip.rate_hz)
+    part = slice(first, max(first + 1, min(last, clip.tracked_frames)))
+    shown = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=clip.reference_qpos[part])
+    return Shot(robot, shown, title=clip.name)
+
+
+# --- motions and their recordings ---
+
+
+def motions_of(config: DictConfig, robot: Robot) -> MotionSet:
+    """The motion that data= and clip= name, from start= on, by itself."""
+    if config.data is None:
+        raise InputError("npmp render module=... needs data=... (the motion dataset, HDF5)")
+    motions = load_motions(config.data, robot, None)
+    motion = motions[one_named("clip", config.clip, motions.names)]
+    return replace(motions, motions=(motion.crop(*cut(config, motion.num_frames, motion.rate_hz)),))
+
+
+def one_named(key: str, value: Any, names: Sequence[str]) -> str:
+    """One of some names; the first where none is asked for. Raises InputError."""
+    if not names:
+        raise InputError("there are no clips in it")
+    if value is not None and str(value) not in names:
+        raise unknown(key, str(value), names)
+    return names[0] if value is None else str(value)
+
+
+def cut(config: DictConfig, frames: int, rate_hz: float) -> tuple[int, int]:
+    """First frame and the one after the last that start= and seconds= ask for. Raises InputError."""
+    first = round(float(config.start) * rate_hz)
+    if not 0 <= first <= frames - 2:
+        raise InputError(f"start={config.start}: the clip has {frames / rate_hz:.2f} s")
+    length = frames if config.seconds is None else max(2, round(float(config.seconds) * rate_hz) + 1)
+    return first, min(frames, first + length)
+
+
+def recorded(config: DictConfig, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str) -> Shot:
+    """A motion beside its recording; qpos (T, nq): the robot's own, whose ghost the motion is then."""
+    clip = recording_of(config, robot, motion)
+    drawn: dict[str, Any] = {}
+    if clip is not None:
+        drawn = {"keypoints": keypoints_of(motion, clip, motion.quality.get("body_scale", 1.0)), "bones": bones(clip)}
+    reference = None if qpos is None else motion.qpos
+    shown = ReplayClip(motion.name, motion.qpos if qpos is None else qpos, motion.rate_hz, reference=reference, **drawn)
+    return Shot(robot, shown, title=title)
+
+
+def recording_of(config: DictConfig, robot: Robot, motion: ReferenceMotion) -> Clip | None:
+    """The recording that a motion was made from: of source=, or one of the generated gaits; None where nobody says."""
+    name = motion.recording or motion.name
+    if config.source in (None, SYNTHETIC):
+        return {clip.name: clip for clip in demo_clips()}.get(name) if motion.source.startswith("generated") else None
+    given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
+    found = read_recordings(recordings(config.source, 0, None), robot, given, with_keys)
+    clips = {clip.name: clip for clip in found.clips}
+    if not clips:
+        raise InputError(
+            f"source={config.source}: {found.failures[0][1] if found.failures else 'no recording of keypoints'}"
+        )
+    return clips[name] if name in clips or len(clips) > 1 else next(iter(clips.values()))
+
+
+main = verb("render", run, out="file")

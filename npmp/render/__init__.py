@@ -1,0 +1,23 @@
+"""Films of robots, drawn by MuJoCo without a display: mp4, GIF, WebP, and stills as PNG.
+
+A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in another process, `write` a file of them.
+"""
+
+from npmp.render import backend
+from npmp.render.clip import ReplayClip
+from npmp.render.files import FORMATS, check_format, write
+from npmp.render.film import Frames, draw
+from npmp.render.shot import Shot, View, camera_of
+
+__all__ = [
+    "FORMATS",
+    "Frames",
+    "ReplayClip",
+    "Shot",
+    "View",
+    "backend",
+    "camera_of",
+    "check_format",
+    "draw",
+    "write",
+]

@@ -1,0 +1,66 @@
+"""What MuJoCo can draw with here, tried in processes of their own: a driver that is half installed may take its process
+down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+# In the order in which they are tried; without a display first.
+BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(sys.platform, ("glfw",))
+ADVICE = {
+    "egl": "needs a GPU driver or Mesa: apt install libegl1 libgl1",
+    "osmesa": "software rendering: apt install libosmesa6 (or libosmesa6-dev)",
+    "glfw": "needs a display (DISPLAY) and libglfw3",
+    "cgl": "needs a session with a screen",
+}
+# One small frame, by the same class that films use; black would mean that nothing was drawn.
+PROBE = """
+import mujoco
+model = mujoco.MjModel.from_xml_string(
+    "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='1' rgba='1 1 1 1'/></worldbody></mujoco>")
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
+with mujoco.Renderer(model, 32, 32) as renderer:
+    renderer.update_scene(data)
+    assert renderer.render().max() > 0, "the frame is black"
+"""
+
+
+def candidates() -> tuple[str, ...]:
+    """Backends worth trying: the one that MUJOCO_GL names, else all of this platform."""
+    named = os.environ.get("MUJOCO_GL", "").strip().lower()
+    return (named,) if named in ADVICE else BACKENDS
+
+
+def environment(backend: str) -> dict[str, str]:
+    """The environment of a process that is to draw with a backend."""
+    chosen = {**os.environ, "MUJOCO_GL": backend}
+    chosen.pop("PYOPENGL_PLATFORM", None)  # set by an earlier backend, it would win over MUJOCO_GL
+    return chosen
+
+
+def reason(code: int, stderr: str) -> str:
+    """Why a process that was to draw did not, by its exit code and what it said."""
+    if code < 0:
+        return f"the process died of signal {-code}"
+    errors = [line for line in stderr.strip().splitlines() if line.strip()]
+    errors = [line for line in errors if not line.startswith((" ", "Exception ignored"))]
+    return (errors[-1] if errors else f"exit code {code}")[:160]
+
+
+def reasons(timeout_s: float = 20.0) -> Mapping[str, str]:
+    """Backend -> "" where it draws, else why not."""
+    results = {}
+    for name in BACKENDS:
+        try:
+            probe = subprocess.run(
+                [sys.executable, "-c", PROBE], env=environment(name), capture_output=True, text=True, timeout=timeout_s
+            )
+        except subprocess.TimeoutExpired:
+            results[name] = f"no answer in {timeout_s:g} s"
+            continue
+        results[name] = "" if probe.returncode == 0 else reason(probe.returncode, probe.stderr)
+    return results

@@ -1,0 +1,201 @@
+"""The process that draws: `python -m npmp.render.drawing FOLDER` reads what `film.draw` left there and writes raw
+frames, RGB bytes, to its output. MUJOCO_GL says with what."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from mocap_data import rotations
+from npmp.render.shot import ARROW_UP_M
+from npmp.render.stage import ROBOT_GROUP
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_GEOMS = 5000
+GHOST_SHARE = 0.42  # of the picture with the ghost in the one that is shown
+GHOST_BACK_M = 0.05  # away from the camera, so that a robot that is where it should be hides its ghost
+COMMANDED, ACHIEVED = (0.95, 0.45, 0.05, 1.0), (0.10, 0.42, 0.85, 1.0)
+GHOST = (0.25, 0.60, 0.95, 1.0)
+BONE, KEYPOINT = (0.93, 0.50, 0.14, 1.0), (0.36, 0.20, 0.08, 1.0)
+BALL, STRIPE, TARGET, PATH = (
+    (0.96, 0.56, 0.10, 1.0),
+    (0.98, 0.97, 0.94, 1.0),
+    (0.10, 0.65, 0.35, 1.0),
+    (0.10, 0.55, 0.65, 1.0),
+)
+M_PER_MPS = 0.55  # of an arrow's length; of a yaw rate so many radians per rad/s
+TURN_RADIUS_M = 0.40
+TARGET_M = 0.16  # of the disc where the ball should be
+STILL = 0.04  # m/s and rad/s: no arrow for less
+
+
+class Brush:
+    """Adds shapes to a scene."""
+
+    def __init__(self, scene: mujoco.MjvScene):
+        self.scene = scene
+
+    def shape(
+        self, kind: int, size: Sequence[float], at: npt.ArrayLike, rgba: Sequence[float], turn: FloatArray | None = None
+    ) -> None:
+        """One geom; turn (3, 3) to the world."""
+        if self.scene.ngeom < self.scene.maxgeom:
+            matrix = (np.eye(3) if turn is None else turn).reshape(-1)
+            mujoco.mjv_initGeom(
+                self.scene.geoms[self.scene.ngeom], kind, np.array(size, dtype=np.float64),
+                np.asarray(at, dtype=np.float64), matrix, np.array(rgba, dtype=np.float32),
+            )  # fmt: skip
+            self.scene.ngeom += 1
+
+    def between(self, kind: int, width: float, start: FloatArray, end: FloatArray, rgba: Sequence[float]) -> None:
+        """A capsule, a line or an arrow from a point to another."""
+        if self.scene.ngeom < self.scene.maxgeom and np.linalg.norm(end - start) > 1e-6:
+            geom = self.scene.geoms[self.scene.ngeom]
+            mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(rgba, dtype=np.float32))
+            length = 2.0 if kind == mujoco.mjtGeom.mjGEOM_ARROW else 1.0  # an arrow is drawn half as long as it is made
+            mujoco.mjv_connector(geom, kind, width, start, start + length * (end - start))
+            self.scene.ngeom += 1
+
+    def figure(self, points: FloatArray, bones: npt.NDArray[np.int64]) -> None:
+        """A stick figure: keypoints (M, 3), bones (N, 2)."""
+        thick = 0.022 * float(np.ptp(points[:, 2]))
+        for first, second in bones:
+            self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, thick, points[first], points[second], BONE)
+        for point in points:
+            self.shape(mujoco.mjtGeom.mjGEOM_SPHERE, [1.35 * thick] * 3, point, KEYPOINT)
+
+    def velocity(self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float) -> None:
+        """Arrows above a robot of pose root (7,): where it goes, and an arc for how it turns."""
+        ahead = rotations.rotate(root[3:7], np.array([1.0, 0.0, 0.0]))
+        heading = np.arctan2(ahead[1], ahead[0])
+        start = root[:3] + [0.0, 0.0, up]
+        pace = np.hypot(velocity[0], velocity[1])
+        if pace > STILL:
+            way = heading + np.arctan2(velocity[1], velocity[0])
+            end = start + M_PER_MPS * pace * np.array([np.cos(way), np.sin(way), 0.0])
+            self.between(mujoco.mjtGeom.mjGEOM_ARROW, 0.026, start, end, rgba)
+        if abs(velocity[2]) > STILL:
+            angles = heading + np.linspace(0.0, velocity[2] * M_PER_MPS * 1.6, 13)
+            rim = start + TURN_RADIUS_M * np.stack((np.cos(angles), np.sin(angles), 0.0 * angles), axis=1)
+            for one, other in itertools.pairwise(rim[:-1]):
+                self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, 0.012, one, other, rgba)
+            tangent = np.sign(velocity[2]) * np.array([-np.sin(angles[-2]), np.cos(angles[-2]), 0.0])
+            self.between(mujoco.mjtGeom.mjGEOM_ARROW, 0.022, rim[-2], rim[-2] + 0.10 * tangent, rgba)
+
+    def ball(self, place: FloatArray, radius: float, turn: FloatArray) -> None:
+        """A ball with a band, by which it is seen to roll; turn (4,)."""
+        matrix = rotations.to_matrix(turn)
+        self.shape(mujoco.mjtGeom.mjGEOM_SPHERE, [radius] * 3, place, BALL)
+        for axis in (0, 2):
+            order = [axis, (axis + 1) % 3, (axis + 2) % 3]
+            band = matrix[:, order[1:] + order[:1]]
+            self.shape(mujoco.mjtGeom.mjGEOM_CYLINDER, [1.004 * radius, 0.09 * radius, 0.0], place, STRIPE, band)
+
+    def path(self, line: FloatArray) -> None:
+        """A line (S, 2) on the floor."""
+        flat = np.pad(line, ((0, 0), (0, 1)), constant_values=0.002)
+        for start, end in itertools.pairwise(flat):
+            self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, 0.012, start, end, PATH)
+
+
+def rolled(way: FloatArray, radius: float) -> FloatArray:
+    """Orientations (T, 4) of a ball that rolls along a way (T, 3)."""
+    turns, turn = [np.array([1.0, 0.0, 0.0, 0.0])], np.array([1.0, 0.0, 0.0, 0.0])
+    for x, y, _ in np.diff(way, axis=0):
+        angle = np.hypot(x, y) / radius
+        if angle > 1e-9:
+            axis = np.array([-y, x, 0.0]) / (angle * radius)
+            turn = rotations.multiply(rotations.from_axis_angle(axis, np.array(angle)), turn)
+        turns.append(turn)
+    return np.array(turns)
+
+
+def main(folder: Path, out: BinaryIO) -> None:
+    """Draw all frames."""
+    model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
+    with np.load(folder / "shot.npz", allow_pickle=False) as file:
+        given = {name: file[name] for name in file.files}
+    data, ghost = mujoco.MjData(model), mujoco.MjData(model)
+    camera, look, ghosted = mujoco.MjvCamera(), mujoco.MjvOption(), mujoco.MjvOption()
+    camera.azimuth, camera.elevation, camera.distance = given["camera"]
+    look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
+    ghosted.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
+    look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
+    width, height = (int(v) for v in given["size"])
+    balls = rolled(given["ball"], float(given["ball_m"])) if "ball" in given else None
+    with mujoco.Renderer(model, height, width, max_geom=MAX_GEOMS) as renderer:
+        scene, brush = renderer.scene, Brush(renderer.scene)
+        lights = [np.array(model.light_pos[i]) for i in range(model.nlight)]
+        for t, q in enumerate(given["qpos"]):
+            pose(model, data, q)
+            camera.lookat[:] = given["lookat"][t]
+
+            def compose(camera: mujoco.MjvCamera = camera, t: int = t, q: FloatArray = q) -> None:
+                renderer.update_scene(data, camera, look)
+                scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+                scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1
+                around = np.array([*camera.lookat[:2], 0.0])
+                # shadows fall around where directional lights stand, so these go along; the first of the scene is the
+                # headlight
+                for light, place in zip(range(scene.nlight - model.nlight, scene.nlight), lights, strict=True):
+                    scene.lights[light].pos = around + place
+                if "figure" in given:
+                    brush.figure(given["figure"][t], given["bones"])
+                if "path" in given:
+                    brush.path(given["path"])
+                if balls is not None:
+                    brush.ball(given["ball"][t], float(given["ball_m"]), balls[t])
+                    spot = np.array([*given["target"][t], 0.003])
+                    brush.shape(mujoco.mjtGeom.mjGEOM_CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET)
+                for name, rgba, up in (("command", COMMANDED, ARROW_UP_M), ("achieved", ACHIEVED, ARROW_UP_M - 0.07)):
+                    if name in given and given["robot"]:
+                        brush.velocity(q, given[name][t], rgba, up)
+
+            compose()
+            picture = renderer.render()
+            if "ghost" in given:
+                pose(model, ghost, given["ghost"][t])
+                compose()
+                first = scene.ngeom
+                mujoco.mjv_addGeoms(
+                    model, ghost, ghosted, mujoco.MjvPerturb(), mujoco.mjtCatBit.mjCAT_DYNAMIC.value, scene
+                )
+                back = GHOST_BACK_M * ahead_of(camera)
+                for i in range(first, scene.ngeom):
+                    scene.geoms[i].rgba[:] = GHOST
+                    scene.geoms[i].matid = -1
+                    scene.geoms[i].pos[:] = scene.geoms[i].pos + back
+                picture = (1.0 - GHOST_SHARE) * picture + GHOST_SHARE * renderer.render()
+            out.write(np.ascontiguousarray(np.round(picture).astype(np.uint8)).tobytes())
+        out.flush()
+
+
+def pose(model: mujoco.MjModel, data: mujoco.MjData, q: FloatArray) -> None:
+    """All that drawing needs of a pose."""
+    data.qpos[:] = q
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_camlight(model, data)
+
+
+def ahead_of(camera: mujoco.MjvCamera) -> FloatArray:
+    """Where a camera looks, of length 1."""
+    az, el = np.radians(camera.azimuth), np.radians(camera.elevation)
+    return np.array([np.cos(el) * np.cos(az), np.cos(el) * np.sin(az), np.sin(el)])
+
+
+if __name__ == "__main__":
+    frames = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what drivers print is no picture
+    main(Path(sys.argv[1]), frames)
+    frames.close()
+    os._exit(0)  # some drivers fall over their own feet on the way out

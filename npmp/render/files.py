@@ -1,0 +1,140 @@
+"""Frames into files: mp4, GIF, WebP or a still, atomically, and no larger than wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp.render.film import Frames
+
+# From the best on: what each format's writer is told. Frames are dropped only where that does not suffice.
+QUALITY: dict[str, tuple[int, ...]] = {
+    ".webp": (80, 70, 60, 45, 30, 18),
+    ".gif": (256, 128, 64, 32),  # colours
+    ".mp4": (20, 24, 28, 32, 36),  # x264's constant rate factor
+    ".png": (0,),
+}
+FORMATS = tuple(QUALITY)
+KEPT = (1, 2, 3)  # every frame, every second, every third
+
+
+class Written(NamedTuple):
+    """How a file came out."""
+
+    bytes: int
+    fps: float
+    frames: int
+    note: str  # what had to be given up for max_mb, "" for nothing
+
+
+def check_format(out: Path) -> str:
+    """The format of a file by its name, ".webp" say.
+
+    Raises:
+      InputError: for one that cannot be written here.
+    """
+    suffix = out.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"out={out}: the name of a film ends in {', '.join(FORMATS[:-1])}, of a still in .png")
+    if suffix == ".mp4":
+        try:
+            import imageio_ffmpeg  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                f"out={out}: an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and .gif do not"
+            ) from error
+    return suffix
+
+
+def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
+    """Write a film; of a still (.png) the first frame.
+
+    max_mb: at most so many millions of bytes: quality first, then every second or third frame is given up for it.
+
+    Raises:
+      InputError: where that does not suffice, or as `check_format`.
+    """
+    suffix = check_format(out)
+    ladder = [
+        (kept, quality) for kept in KEPT for quality in QUALITY[suffix] if kept == 1 or quality != QUALITY[suffix][0]
+    ]
+    if suffix == ".png":
+        ladder = ladder[:1]
+    limit = None if max_mb is None else round(1e6 * max_mb)
+    with atomic_path(out) as path:
+        low, high, best = 0, len(ladder) - 1, -1  # the first rung that is small enough, by halves
+        size = _encode(path, suffix, frames, *ladder[0])
+        if limit is not None and size > limit:
+            low = 1
+            while low <= high:
+                middle = (low + high) // 2
+                size = _encode(path, suffix, frames, *ladder[middle])
+                if size <= limit:
+                    best, high = middle, middle - 1
+                else:
+                    low = middle + 1
+            if best < 0:
+                raise InputError(
+                    f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; make it shorter"
+                    " (seconds=) or smaller (size=)"
+                )
+            size = _encode(path, suffix, frames, *ladder[best])
+    kept, quality = ladder[max(best, 0)]
+    note = "" if best < 0 else f"quality {quality} instead of {QUALITY[suffix][0]}"
+    note += f", every {('', '', 'second', 'third')[kept]} frame" if kept > 1 else ""
+    count = 1 if suffix == ".png" else len(frames.pictures[::kept])
+    return Written(size, frames.fps / kept, count, note)
+
+
+def _encode(path: Path, suffix: str, frames: Frames, kept: int, quality: int) -> int:
+    """Write every `kept`-th frame; returns the file's size."""
+    pictures, fps = frames.pictures[::kept], frames.fps / kept
+    if suffix == ".png":
+        Image.fromarray(pictures[0]).save(path, "PNG", optimize=True)
+    elif suffix == ".mp4":
+        _mp4(path, pictures, fps, quality)
+    else:
+        # times of frames are whole milliseconds, or hundredths of a second in a GIF: none is lost over the film
+        unit = 10 if suffix == ".gif" else 1
+        ends = np.round(np.arange(len(pictures) + 1) * 1000.0 / fps / unit).astype(int) * unit
+        options: dict[str, Any] = {"save_all": True, "duration": np.diff(ends).tolist(), "loop": 0}
+        if suffix == ".webp":
+            images: Iterator[Image.Image] = map(Image.fromarray, pictures)
+            options |= {"quality": quality, "method": 4}
+        else:
+            images = _paletted(pictures, quality)
+            options |= {"optimize": False, "disposal": 1}
+        next(images).save(path, suffix[1:].upper(), append_images=images, **options)
+    return os.path.getsize(path)
+
+
+def _paletted(pictures: np.ndarray, colours: int) -> Iterator[Image.Image]:
+    """Frames in one palette for all, made of some of them."""
+    chosen = pictures[np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int), ::2, ::2]
+    palette = Image.fromarray(chosen.reshape(-1, *chosen.shape[2:])).quantize(colours)
+    for picture in pictures:
+        yield Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def _mp4(path: Path, pictures: np.ndarray, fps: float, factor: int) -> None:
+    import imageio_ffmpeg
+
+    size = (pictures.shape[2], pictures.shape[1])
+    options = ["-crf", str(factor), "-preset", "slow", "-movflags", "+faststart"]
+    stream = imageio_ffmpeg.write_frames(
+        str(path), size, fps=fps, codec="libx264", pix_fmt_in="rgb24", pix_fmt_out="yuv420p", quality=None,
+        macro_block_size=2, output_params=options, ffmpeg_log_level="error",
+    )  # fmt: skip
+    stream.send(None)
+    try:
+        for picture in pictures:
+            stream.send(np.ascontiguousarray(picture))
+    finally:
+        stream.close()

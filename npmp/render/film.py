@@ -1,0 +1,200 @@
+"""From shots to frames: each is drawn in another process, which a driver may take down without harm here, and its words
+are written on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from mocap_data.errors import InputError
+from mocap_data.outside import require_memory
+from npmp.render import backend
+from npmp.render.clip import frame_choice
+from npmp.render.shot import FOVY_DEG, Camera, Shot, camera_of, smoothed
+from npmp.render.stage import stage
+from npmp.render.words import Words
+
+FADE_S = 0.4  # between shots
+FIRST_FRAME_S = 60.0  # a backend that has drawn nothing by then is given up
+
+Pictures = npt.NDArray[np.uint8]
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A film's pictures (N, height, width, 3) in RGB, and how many of them a second has."""
+
+    pictures: Pictures
+    fps: float
+    backend: str  # that drew them
+
+
+def draw(
+    shots: Sequence[Shot],
+    size: tuple[int, int],
+    fps: float,
+    *,
+    words: bool = True,
+    timeout_s: float | None = None,
+    told: Callable[[int, int], object] = lambda done, count: None,
+) -> Frames:
+    """The frames of shots, one after the other, faded into each other.
+
+    Args:
+      size: width and height in pixels, both even.
+      fps: at most; whole numbers of the first shot's frames are passed over.
+      words: draw titles, notes and velocities.
+      timeout_s: for each shot's drawing; None: as long as it takes.
+      told: is called with the frames drawn and their number as they come.
+
+    Raises:
+      InputError: where nothing can draw here, or too much is to be drawn.
+    """
+    fps = frame_choice(1, shots[0].clip.rate_hz, fps)[1]
+    chosen = [_frames_of(shot, fps) for shot in shots]
+    count = sum(map(len, chosen))
+    require_memory(2.0 * count * size[0] * size[1] * 3, f"{count:,} frames of {size[0]}x{size[1]} pixels")
+    drawn: list[Pictures] = []
+    chosen_backend: str | None = None
+    for shot, frames in zip(shots, chosen, strict=True):
+        before = sum(map(len, drawn))
+
+        def told_here(done: int, before: int = before) -> object:
+            return told(before + done, count)
+
+        camera = camera_of(shot, size)
+        camera = Camera(camera.lookat[frames], camera.azimuth, camera.elevation, camera.distance)
+        pictures, chosen_backend = _drawn(shot, frames, camera, size, chosen_backend, timeout_s, told_here)
+        if words:
+            writer = Words(shot, camera, size)
+            pictures = np.stack([writer.written(picture, t) for picture, t in zip(pictures, frames, strict=True)])
+        drawn.append(pictures)
+    return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))
+
+
+def _frames_of(shot: Shot, fps: float) -> npt.NDArray[np.int64]:
+    """Which frames of a shot to draw, so that it lasts as long as it did."""
+    count = len(shot.qpos)
+    if shot.moment is not None:
+        return np.array([shot.moment])
+    drawn = max(1, int((count - 1) / shot.clip.rate_hz * fps + 1e-6) + 1)
+    return np.minimum(np.round(np.arange(drawn) / fps * shot.clip.rate_hz), count - 1).astype(np.int64)
+
+
+def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
+    """Parts one after the other, over `fade` frames each into the next."""
+    film = parts[0]
+    for part in parts[1:]:
+        over = min(fade, len(film) // 2, len(part) // 2)
+        share = (np.arange(1, over + 1) / (over + 1))[:, None, None, None]
+        mixed = np.round((1.0 - share) * film[len(film) - over :] + share * part[:over]).astype(np.uint8)
+        film = np.concatenate((film[: len(film) - over], mixed, part[over:]))
+    return film
+
+
+def _given(shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tuple[int, int]) -> dict[str, Any]:
+    """What the process that draws is told, but for the model."""
+    clip = shot.clip
+    given: dict[str, npt.ArrayLike] = {
+        "qpos": shot.qpos[frames], "size": size, "robot": shot.has("robot"), "lookat": camera.lookat,
+        "camera": (camera.azimuth, camera.elevation, camera.distance),
+    }  # fmt: skip
+    if shot.has("ghost"):
+        given["ghost"] = np.asarray(clip.reference, dtype=np.float64)[frames]
+    if (figure := shot.figure) is not None:
+        given["figure"] = figure[frames]
+        given["bones"] = np.zeros((0, 2), dtype=np.int64) if clip.bones is None else clip.bones
+    if clip.command is not None:
+        given["command"] = np.asarray(clip.command, dtype=np.float64)[frames]
+    if clip.achieved is not None:
+        given["achieved"] = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)[frames]
+    if clip.ball is not None and clip.target is not None:
+        given |= {"ball": clip.ball[frames].astype(np.float64), "ball_m": clip.ball_m, "target": clip.target[frames]}
+    if shot.path is not None:
+        given["path"] = shot.path
+    return {name: np.asarray(value) for name, value in given.items()}
+
+
+def _drawn(
+    shot: Shot,
+    frames: npt.NDArray[np.int64],
+    camera: Camera,
+    size: tuple[int, int],
+    only: str | None,
+    timeout_s: float | None,
+    told: Callable[[int], object],
+) -> tuple[Pictures, str]:
+    """A shot's frames without words, and the backend that drew them: `only`, or the first that can."""
+    clip = shot.clip
+    model = stage(shot.robot, size, camera.distance, clip.ground, clip.ground_m, shot.qpos[:, :2])
+    model.vis.global_.fovy = FOVY_DEG
+    failed: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        mujoco.mj_saveModel(model, str(Path(folder) / "model.mjb"), None)
+        np.savez(Path(folder) / "shot.npz", **_given(shot, frames, camera, size))
+        for name in (only,) if only else backend.candidates():
+            pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, told)
+            if pictures is not None:
+                return pictures, name
+    said = "; ".join(f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items())
+    raise InputError(f"nothing can draw here: {said or 'no backend to try'}")
+
+
+def _attempt(
+    name: str,
+    folder: str,
+    count: int,
+    size: tuple[int, int],
+    timeout_s: float | None,
+    told: Callable[[int], object],
+) -> tuple[Pictures | None, str]:
+    """The frames as a backend draws them, or None and why not."""
+    pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
+    environment = backend.environment(name)
+    environment["PYTHONPATH"] = ":".join(filter(None, (_ROOT, environment.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "npmp.render.drawing", folder]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
+        assert process.stdout is not None  # it is a pipe; for the type checker
+        alarm = threading.Timer(timeout_s or FIRST_FRAME_S, process.kill)
+        alarm.start()
+        done = 0
+        try:
+            while done < count and _filled(pictures[done], process.stdout):
+                done += 1
+                if timeout_s is None:
+                    alarm.cancel()
+                told(done)
+            process.stdout.close()
+            code = process.wait(timeout=FIRST_FRAME_S)
+        finally:
+            alarm.cancel()
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        said = errors.read().decode("utf-8", errors="replace")
+    if done < count:
+        return None, f"it was too slow ({done} of {count} frames)" if code == -9 else backend.reason(code, said)
+    if not pictures.any():
+        return None, "its frames are black"
+    return pictures, ""
+
+
+def _filled(picture: Pictures, stream: IO[bytes]) -> bool:
+    """Read one picture from a stream; False where it ends before."""
+    content = stream.read(picture.nbytes)
+    if len(content) < picture.nbytes:
+        return False
+    picture[...] = np.frombuffer(content, dtype=np.uint8).reshape(picture.shape)
+    return True

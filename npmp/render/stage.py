@@ -1,0 +1,96 @@
+"""The model that films are drawn of: the robot as it looks, on a floor, in light; no physics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from npmp.robots import Robot
+from npmp.robots.looks import drawn_geoms
+
+FLOOR_GROUP, ROBOT_GROUP, HIDDEN_GROUP = 0, 2, 5
+AROUND_M = 9.0  # of rough ground around the robot's way
+SHADOW_PIXELS = 2048
+REACH_M = 3.5  # the length by which MuJoCo measures the nearest and farthest that is drawn
+SHADOWED_M = 2.2  # around what is looked at, where shadows fall
+SKY = (0.80, 0.86, 0.93), (0.96, 0.97, 0.98)  # above and at the horizon
+TILES = (0.82, 0.84, 0.86), (0.73, 0.76, 0.80)
+
+
+def stage(
+    robot: Robot,
+    size: tuple[int, int],
+    distance: float,
+    ground: np.ndarray | None,
+    ground_m: float,
+    where: np.ndarray,
+) -> mujoco.MjModel:
+    """The robot on its stage, for pictures of size (width, height) from a distance [m].
+
+    ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as `ReplayClip` has them;
+    where (T, 2): the robot's way [m], around which it is laid.
+    """
+    spec = robot.spec()
+    spec.add_texture(
+        name="stage_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+        rgb1=SKY[0], rgb2=SKY[1], width=256, height=1536,
+    )  # fmt: skip
+    spec.add_texture(
+        name="stage_tiles", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        rgb1=TILES[0], rgb2=TILES[1], width=256, height=256,
+    )  # fmt: skip
+    material = spec.add_material(name="stage_tiles", texrepeat=[1, 1], texuniform=True, specular=0.05, shininess=0.1)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "stage_tiles"
+    floor: dict[str, Any] = {"material": "stage_tiles", "group": FLOOR_GROUP, "contype": 0, "conaffinity": 0}
+    low = 0.0
+    if ground is not None:
+        low = float(ground.min())
+        _lay(spec, ground, ground_m, where, floor)
+    spec.worldbody.add_geom(
+        name="stage_floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05],
+        pos=[0, 0, 0.0 if ground is None else low - 0.01], **floor,
+    )  # fmt: skip
+    # a steep light: a flatter one leaves specks at the edge of where shadows fall
+    for position, shade, bright in (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22)):
+        spec.worldbody.add_light(
+            pos=position, dir=[-p for p in position], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=shade,
+            diffuse=[bright] * 3, specular=[0.25 * shade] * 3, ambient=[0.0] * 3,
+        )  # fmt: skip
+    model = spec.compile()
+    model.vis.global_.offwidth, model.vis.global_.offheight = size
+    model.vis.headlight.ambient[:], model.vis.headlight.diffuse[:] = 0.40, 0.18
+    model.vis.headlight.specular[:] = 0.0
+    model.vis.quality.shadowsize = SHADOW_PIXELS
+    model.stat.extent = REACH_M
+    model.vis.map.znear, model.vis.map.zfar, model.vis.map.shadowclip = 0.02, 40.0, SHADOWED_M / REACH_M
+    model.vis.rgba.fog[:] = (*SKY[1], 1.0)
+    # fog, as far tiles flicker
+    model.vis.map.fogstart, model.vis.map.fogend = 1.3 * distance / REACH_M, (4.0 * distance + 8.0) / REACH_M
+    shown = set(drawn_geoms(model))
+    for geom in range(model.ngeom):
+        if model.geom_bodyid[geom]:
+            model.geom_group[geom] = ROBOT_GROUP if geom in shown else HIDDEN_GROUP
+    return model
+
+
+def _lay(spec: mujoco.MjSpec, ground: np.ndarray, ground_m: float, where: np.ndarray, floor: dict[str, Any]) -> None:
+    """Rough ground around a way, as a height field."""
+    low, high = (
+        np.floor((where.min(axis=0) - AROUND_M) / ground_m),
+        np.ceil((where.max(axis=0) + AROUND_M) / ground_m),
+    )
+    columns, rows = (np.arange(int(low[k]), int(high[k]) + 1) for k in (0, 1))
+    heights = ground[np.ix_(rows % len(ground), columns % len(ground))].astype(np.float64)
+    bottom, span = heights.min(), max(float(np.ptp(heights)), 1e-3)
+    half = 0.5 * ground_m * np.array([len(columns) - 1, len(rows) - 1])
+    middle = 0.5 * ground_m * np.array([columns[0] + columns[-1], rows[0] + rows[-1]])
+    field = spec.add_hfield(
+        name="stage_ground", nrow=len(rows), ncol=len(columns), size=[*half, span, 0.05],
+        userdata=((heights - bottom) / span).ravel().tolist(),
+    )  # fmt: skip
+    spec.worldbody.add_geom(
+        name="stage_ground", type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname=field.name,
+        pos=[*middle, float(bottom)], **floor,
+    )  # fmt: skip

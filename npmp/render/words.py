@@ -1,0 +1,102 @@
+"""What is written on a film: its title, whose figure is whose, and how fast the robot goes."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from npmp.render.drawing import ACHIEVED, COMMANDED
+from npmp.render.shot import Camera, Shot, smoothed
+
+INK, FAINT = (32, 36, 42, 255), (90, 96, 104, 255)
+PAPER = (255, 255, 255, 190)
+SHARE = 0.040  # of the picture's height is the type's
+SMALLEST = 10  # pixels
+
+
+@cache
+def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, as matplotlib brings it along, or Pillow's own."""
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    place = getattr(find_spec("matplotlib"), "origin", None)  # importing it takes a while
+    path = Path(place or "").parent / "mpl-data" / "fonts" / "ttf" / name
+    found = ImageFont.truetype(str(path), size) if path.is_file() else ImageFont.load_default(size)
+    assert isinstance(
+        found, ImageFont.FreeTypeFont
+    )  # load_default's is one where a size is given; for the type checker
+    return found
+
+
+class Words:
+    """Writes on the pictures of a shot."""
+
+    def __init__(self, shot: Shot, camera: Camera, size: tuple[int, int]):
+        """camera: over the frames that are drawn."""
+        self.shot, self.size = shot, size
+        self.type = max(SMALLEST, round(SHARE * size[1]))
+        clip = shot.clip
+        self.command = None if clip.command is None else np.asarray(clip.command, dtype=np.float64)
+        self.achieved = None
+        if clip.achieved is not None:
+            self.achieved = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)
+        self.title = self._title()
+
+    def written(self, picture: npt.NDArray[np.uint8], t: int) -> npt.NDArray[np.uint8]:
+        """A picture (height, width, 3) of the clip's frame t with its words."""
+        image = Image.fromarray(picture).convert("RGBA")
+        if self.title is not None:
+            image.alpha_composite(self.title)
+        if self.command is not None and self.achieved is not None and self.shot.has("robot"):
+            image.alpha_composite(self._velocities(t))
+        return np.asarray(image.convert("RGB"))
+
+    def _title(self) -> Image.Image | None:
+        """Title and note, in the upper left corner."""
+        lines = [(text, font(size, bold), ink) for text, size, bold, ink in (
+            (self.shot.title, round(1.25 * self.type), True, INK), (self.shot.note, self.type, False, FAINT),
+        ) if text]  # fmt: skip
+        if not lines:
+            return None
+        sheet, pad = Image.new("RGBA", self.size), round(0.6 * self.type)
+        pen = ImageDraw.Draw(sheet)
+        tall = sum(round(1.35 * face.size) for _, face, _ in lines)
+        wide = max(pen.textlength(text, font=face) for text, face, _ in lines)
+        pen.rounded_rectangle((pad, pad, pad + wide + 2 * pad, pad + tall + pad), radius=pad, fill=PAPER)
+        y = pad + 0.5 * pad
+        for text, face, ink in lines:
+            pen.text((2 * pad, y), text, font=face, fill=ink)
+            y += round(1.35 * face.size)
+        return sheet
+
+    def _velocities(self, t: int) -> Image.Image:
+        """A table of velocities, in the upper right corner, or below a title that reaches there."""
+        assert self.command is not None and self.achieved is not None
+        small = round(0.85 * self.type)
+        sheet, pad, face = Image.new("RGBA", self.size), round(0.6 * self.type), font(small)
+        pen, line = ImageDraw.Draw(sheet), round(1.4 * small)
+        first, column = round(6.0 * small), round(4.9 * small)
+        left = self.size[0] - 3 * pad - first - 3 * column
+        box = None if self.title is None else self.title.getbbox()
+        top = pad if box is None or box[2] < left else box[3] + pad // 2
+        pen.rounded_rectangle((left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad), radius=pad, fill=PAPER)
+        x, y = left + pad, top + 0.5 * pad
+        for k, head in enumerate(("forward m/s", "left m/s", "turn rad/s")):
+            pen.text((x + first + (k + 1) * column, y), head, font=font(round(0.78 * small)), fill=FAINT, anchor="ra")
+        for name, rgba, values in (("commanded", COMMANDED, self.command[t]), ("achieved", ACHIEVED, self.achieved[t])):
+            y += line
+            pen.ellipse((x, y + 0.3 * small, x + 0.6 * small, y + 0.9 * small), fill=_ink(rgba))
+            pen.text((x + small, y), name, font=face, fill=INK)
+            for k, value in enumerate(values):
+                said = f"{value:+.2f}".replace("-", "\N{MINUS SIGN}") if abs(value) >= 0.005 else "0.00"
+                pen.text((x + first + (k + 1) * column, y), said, font=face, fill=INK, anchor="ra")
+        return sheet
+
+
+def _ink(rgba: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+    red, green, blue, alpha = (round(255 * part) for part in rgba)
+    return red, green, blue, alpha

@@ -1,0 +1,169 @@
+"""`npmp render`: what is filmed, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mocap_data.errors import InputError
+from mocap_data.files import new_hdf5
+from mocap_data.store import MotionSet, write_motions
+from mocap_data.synthetic import demo_clips
+from npmp import render as films
+from npmp.experiments import cli, render
+from npmp.experiments.common import Run
+from npmp.render import Shot
+from npmp.robots import Robot
+from retarget import retarget
+from retarget.mirror import mirror
+
+
+@pytest.fixture(scope="module")
+def data(robot: Robot, motions: MotionSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A turn of the embedded gaits, 1.5 s of it, and its mirror image."""
+    motion = retarget(demo_clips()[3], robot).crop(0, 75)
+    path = tmp_path_factory.mktemp("render") / "motions.h5"
+    write_motions(path, replace(motions, motions=(motion, mirror(motion, robot, "left_right"))))
+    return path
+
+
+def shot(*arguments: str) -> Shot:
+    """What a command line films. Raises InputError."""
+    found = render.main.jobs(arguments)
+    assert found is not None
+    [job] = found
+    if job.wrong is not None:
+        raise job.wrong
+    return render.shot_of(job.config, Run("render", None, int(job.config.seed), "cpu", 1))
+
+
+def test_a_policy_obeys_timed_commands() -> None:
+    found = shot("policy=anymal_b_walk", "command=[[0,0.6,0,0],[0.5,0.2,0,0.5]]", "seconds=1.0", "title=Walk")
+    command, achieved = (np.asarray(value) for value in (found.clip.command, found.clip.achieved))
+    assert found.robot.name == "anymal_b" and found.title == "Walk"
+    assert found.qpos.shape == (50, 19) and achieved.shape == (50, 3)
+    # a command is given after the step that ends at its time: 0.5 s is the 25th step's end
+    np.testing.assert_allclose(command[:25], np.tile([0.6, 0.0, 0.0], (25, 1)), rtol=1e-6)
+    np.testing.assert_allclose(command[25:], np.tile([0.2, 0.0, 0.5], (25, 1)), rtol=1e-6)
+    again = shot("policy=anymal_b_walk", "command=[[0,0.6,0,0],[0.5,0.2,0,0.5]]", "seconds=1.0")
+    np.testing.assert_array_equal(again.qpos, found.qpos)
+
+
+def test_a_path_and_a_ball() -> None:
+    found = shot("policy=anymal_b_walk", "task=path", "task.path=slalom", "seconds=0.4", "camera=fixed")
+    assert found.path is not None and found.clip.name == "path"
+    np.testing.assert_allclose(found.path[0], found.qpos[0, :2], atol=0.02)
+    assert np.linalg.norm(np.diff(found.path, axis=0), axis=1).max() < 0.11
+    assert 17.0 < np.linalg.norm(found.path[-1] - found.path[0]) < 18.1  # six cones, 3 m apart
+    found = shot("policy=anymal_b_dribble", "seconds=0.4")
+    assert found.clip.ball is not None and found.clip.target is not None
+    assert found.clip.ball.shape == (20, 3) and found.clip.target.shape == (20, 2)
+    assert 0.105 <= found.clip.ball_m <= 0.129 and (found.clip.ball[:, 2] == found.clip.ball_m).all()
+
+
+def test_rough_ground_is_under_the_feet() -> None:
+    found = shot("policy=anymal_b_rough", "task.terrain=perlin", "task.terrain_fields=1", "seconds=0.2")
+    assert found.clip.ground is not None and found.clip.ground_m == 0.05
+    column, row = np.round(found.qpos[0, :2] / 0.05).astype(int) % len(found.clip.ground)
+    assert 0.4 < found.qpos[0, 2] - found.clip.ground[row, column] < 0.7
+
+
+def test_imitation_beside_its_recording(data: Path) -> None:
+    found = shot("module=anymal_b_dog", f"data={data}", "clip=synthetic_turn_right", "seconds=1.0")
+    reference, keypoints = np.asarray(found.clip.reference), found.clip.keypoints
+    assert keypoints is not None and found.clip.bones is not None and found.figure is not None
+    assert found.qpos.shape == reference.shape and len(found.qpos) == len(keypoints) == 51
+    assert 0.0 < np.abs(found.qpos - reference).max() < 0.4  # it is simulated, and tracks
+    with pytest.raises(InputError, match=r"no clip 'walk'; there are: synthetic_turn_right, synthetic_turn_right_lr"):
+        shot("module=anymal_b_dog", f"data={data}", "clip=walk")
+
+
+def test_a_mirrored_motion_has_a_mirrored_recording(data: Path) -> None:
+    plain, mirrored = (shot(f"data={data}", f"clip=synthetic_turn_right{end}") for end in ("", "_lr"))
+    assert plain.clip.reference is None and not plain.has("ghost")
+    places = [found.clip.keypoints for found in (plain, mirrored)]
+    assert places[0] is not None and places[1] is not None
+    np.testing.assert_allclose(places[1], places[0] * [1.0, -1.0, 1.0], atol=1e-9)
+    alone = shot(f"data={data}", "show=[recording]", "start=0.5", "seconds=0.5")
+    np.testing.assert_allclose(alone.figure, places[0][25:51], atol=0.02)  # placed by the mean of another stretch
+
+
+def test_rollouts(robot: Robot, tmp_path: Path) -> None:
+    qpos = np.tile(robot.home_qpos, (30, 1))
+    feet = np.zeros((30, 4))
+    with new_hdf5(tmp_path / "rollouts.h5") as file:
+        file.attrs["robot"], file.attrs["joint_names"] = robot.name, list(robot.joint_names)
+        file.attrs["foot_names"] = list(robot.foot_bodies)
+        group = file.create_group("trot")
+        group.attrs["rate_hz"], group.attrs["tracked_frames"] = 50.0, 20
+        names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
+        for name, value in zip(names, (qpos, qpos + 0.01, feet, feet), strict=True):
+            group.create_dataset(name, data=value)
+    found = shot(f"rollouts={tmp_path / 'rollouts.h5'}", "start=0.1")
+    assert found.title == "trot" and found.has("ghost") and not found.has("recording")
+    assert len(found.qpos) == 15  # from frame 5 until the robot is lost
+
+
+def test_a_film_from_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = tmp_path / "story.txt"
+    story.write_text(f"# a shot\ndata={data} seconds=1 azimuth=80\n\n")
+    out = tmp_path / "films" / "story.webp"
+    code = cli.main(["render", f"story={story}", "debug=tiny", f"out={out}"])
+    said = capsys.readouterr()
+    if "nothing can draw here" in said.err:
+        pytest.skip(said.err)
+    assert code == 0 and "160x96" in said.out and str(out) in said.out.replace("\n", "")
+    with Image.open(out) as image:
+        assert (image.size, image.n_frames) == ((160, 96), 6)  # at 0, 0.2, ... 1 s
+        first = np.asarray(image.convert("RGB")).astype(int)
+        image.seek(5)
+        last = np.asarray(image.convert("RGB")).astype(int)
+    assert np.abs(first - last).mean() > 1
+    assert [path.name for path in out.parent.iterdir()] == ["story.webp"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="),
+        (("policy=anymal_b_walk", "command=[3,0,0]"), "forward_mps from -0.5 to 1.5 is what the policy knows"),
+        (("policy=anymal_b_walk", "command=fast"), "[forward m/s, left m/s, turn rad/s] is expected"),
+        (("policy=anymal_b_dribble", "command=[0.5,0,0]"), "command= is for task=walk, not for dribble"),
+        (("module=anymal_b_dog",), "needs data=... (the motion dataset, HDF5)"),
+        (("policy=anymal_b_walk", "size=[641,360]"), "[width,height], even numbers from 64 to 4096, is expected"),
+        (("policy=anymal_b_walk", "out=film.avi"), "the name of a film ends in .webp, .gif, .mp4"),
+    ],
+)
+def test_errors(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(render, "draw", lambda *_, **__: pytest.fail("nothing should be drawn"))
+    assert cli.main(["render", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
+
+
+def test_errors_of_a_story_name_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = tmp_path / "story.txt"
+    story.write_text("# nothing\nmodule=anymal_b_dog\n")
+    assert cli.main(["render", f"story={story}", f"out={tmp_path / 'a.webp'}"]) == 2
+    assert f"{story}, line 2: npmp render module=... needs data=" in capsys.readouterr().err
+
+
+def test_moments_and_angles(data: Path) -> None:
+    whole = shot(f"data={data}", "azimuth=90", "distance=3")
+    assert render.still(whole, None).moment == 37 and render.still(whole, 0.5).moment == 25
+    with pytest.raises(InputError, match=r"at=2: from 0 to 1\.48 s is expected"):
+        render.still(whole, 2.0)
+
+    w, x, y, z = whole.qpos[0, 3:7]
+    heading = math.degrees(math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
+    camera = films.camera_of(whole, (320, 180))
+    assert camera.azimuth == pytest.approx(heading + 90.0) and camera.distance == 3.0
