@@ -1,13 +1,15 @@
-"""`npmp export`: a policy as a bundle for robots, or reference motions as mjlab's npz or Unitree's CSV."""
+"""`npmp export`: a policy as a bundle for robots or as a page, or reference motions as mjlab's npz or Unitree's CSV."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
@@ -18,15 +20,26 @@ from npmp import robots
 from npmp.experiments.common import Run, above_zero, at_least, console, say, table, verb
 from npmp.robots import Robot
 
+if TYPE_CHECKING:
+    from npmp.deploy.bundle import Bundle
+    from npmp.envs import TaskEnv
+    from npmp.envs.robot_batch import RobotBatchConfig
+    from npmp.reuse import HighLevelPolicy
+    from npmp.skill import SkillModule
+
+CONFIG = "config.yaml"
+WEB = "web"
 MANIFEST = "export.json"
 RECORDED = 4  # robots of a golden recording, one after another: as many resets at the least
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """A bundle where a policy is named, else motions."""
+    """A bundle or a page where a policy is named, else motions."""
     if config.policy is not None:
-        return export_policy(config, run)
+        return export_page(config, run) if str(config.format) == WEB else export_policy(config, run)
+    if str(config.format) == WEB:
+        raise InputError("npmp export format=web needs policy=... : one, several as [a,b], or all that walk")
     if config.data is None:
         raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
     return export_motions(config, run)
@@ -35,37 +48,104 @@ def run(config: DictConfig, run: Run) -> int:
 def export_policy(config: DictConfig, run: Run) -> int:
     """A policy and its module as a bundle, with a recording of the two at the policy's own task."""
     # torch takes seconds to import, and motions need none
-    from npmp import modules, policies, tasks
-    from npmp.artifact import sha256
     from npmp.deploy.bundle import FEWEST_STEPS, replay
-    from npmp.deploy.export import export
     from npmp.devices import seed_everything
-    from npmp.envs import TaskEnv
     from npmp.experiments.backend import robots_config_of
-    from npmp.reuse import HighLevelPolicy, find_module
-    from npmp.settings import from_mapping
-    from npmp.skill import SkillModule
 
     at_least(config, steps=FEWEST_STEPS)
+    if isinstance(config.policy, ListConfig):
+        raise InputError("a bundle is of one policy; format=web puts several on one page")
     seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
-    folder, robot = policies.find(str(config.policy)), robots.load(config.robot.name)
-    policy = HighLevelPolicy.load(folder)
-    named = config.module is not None
-    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
-    policy.check_module(module)
-    skill = SkillModule.load(module)
-    kind: Any = tasks.find(policy.contract.task)
-    settings = from_mapping(kind.config_type, policy.contract.training.get("settings", {}), at="the policy's settings")
-    task = kind(robot, kind.settle(settings, None, {"command_range": policy.contract.command_range}))
-    env = TaskEnv(task, RECORDED, robots=robots_config_of(config, skill), seed=run.seed, num_threads=run.threads)
+    trained = Trained.load(str(config.policy), config.module, robots.load(config.robot.name))
+    env = trained.env(robots_config_of(config, trained.skill), run)
     run.begin()
     about = {"randomization": str(config.randomization.name), "seed": run.seed}
-    bundle = export(
-        run.folder, policy, skill, env, sha256=sha256(folder / "policy.safetensors"), steps=config.steps, about=about
-    )
+    bundle = trained.export(run.folder, env, config.steps, about)
     off = replay(bundle.policy(), bundle.golden()).difference
-    say(f"{folder.name} through {module.name}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
+    what = f"{trained.folder.name} through {trained.module.name}"
+    say(f"{what}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
     return 0
+
+
+def export_page(config: DictConfig, run: Run) -> int:
+    """Walking policies as a folder for a web server, each robot its own."""
+    from npmp import policies
+    from npmp.deploy.bundle import FEWEST_STEPS, TOLERANCE, replay
+    from npmp.deploy.trial import COMMAND
+    from npmp.deploy.web import Walker, refuse_other_commands, write
+    from npmp.devices import seed_everything
+    from npmp.envs.robot_batch import RobotBatchConfig
+
+    seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
+    asked = list(config.policy) if isinstance(config.policy, ListConfig) else [config.policy]
+    found = [Trained.load(str(name), config.module) for name in (policies.names() if asked == ["all"] else asked)]
+    if asked == ["all"]:
+        found = [one for one in found if one.policy.contract.command == COMMAND]
+    for one in found:
+        refuse_other_commands(one.folder.name, one.policy.contract.command)
+    with tempfile.TemporaryDirectory() as scratch:
+        walkers = []
+        for one in found:
+            env = one.env(RobotBatchConfig().like(one.skill), run)
+            place = Path(scratch) / one.folder.name
+            bundle = one.export(place, env, FEWEST_STEPS, {"randomization": "none", "seed": run.seed})
+            if not (off := replay(bundle.policy(), bundle.golden()).difference) <= TOLERANCE:
+                raise InputError(f"{one.folder.name} as a graph answers otherwise than torch: by {off:.1e} rad")
+            walkers.append(Walker(one.folder.name, bundle, env.task.config.rough()))
+        walkers.sort(key=lambda walker: walker.terrain is not None)  # it opens with one on flat ground
+        size = write(run.folder, walkers)
+    run.begin()
+    (run.folder / CONFIG).unlink()  # the folder goes onto the web as it is
+    say(f"{', '.join(one.name for one in walkers)}: {run.folder}, {size / 1e6:.1f} MB")
+    say(f"to look at it: python -m http.server -d {run.folder}, then http://localhost:8000")
+    return 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A policy with the skill module and the robot that it moves."""
+
+    folder: Path
+    policy: HighLevelPolicy
+    module: Path
+    skill: SkillModule
+    robot: Robot
+
+    @staticmethod
+    def load(name: str, module: str | None, robot: Robot | None = None) -> Trained:
+        """module: None where it is found by its checksum. robot: None for the one that the policy says.
+
+        Raises: InputError for what does not exist or does not belong together.
+        """
+        from npmp import modules, policies
+        from npmp.reuse import HighLevelPolicy, find_module
+        from npmp.skill import SkillModule
+
+        folder = policies.find(name)
+        policy = HighLevelPolicy.load(folder)
+        found = find_module(folder, policy.contract.module_sha256) if module is None else modules.find(str(module))
+        policy.check_module(found)
+        robot = robots.load(policy.contract.robot) if robot is None else robot
+        return Trained(folder, policy, found, SkillModule.load(found), robot)
+
+    def env(self, like: RobotBatchConfig, run: Run) -> TaskEnv[Any]:
+        """The policy's own task, for a golden recording."""
+        from npmp import tasks
+        from npmp.envs import TaskEnv
+        from npmp.settings import from_mapping
+
+        own, kind = self.policy.contract, cast(Any, tasks.find(self.policy.contract.task))
+        settings = from_mapping(kind.config_type, own.training.get("settings", {}), at="the policy's settings")
+        task = kind(self.robot, kind.settle(settings, None, {"command_range": own.command_range}))
+        return TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
+
+    def export(self, out: Path, env: TaskEnv[Any], steps: int, about: dict[str, Any]) -> Bundle:
+        """Write the bundle and read it back."""
+        from npmp.artifact import sha256
+        from npmp.deploy.export import export
+
+        weights = sha256(self.folder / "policy.safetensors")
+        return export(out, self.policy, self.skill, env, sha256=weights, steps=steps, about=about)
 
 
 def export_motions(config: DictConfig, run: Run) -> int:

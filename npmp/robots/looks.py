@@ -32,12 +32,13 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
     return [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
 
 
-def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
+def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: bool = False) -> list[dict[str, Any]]:
     """What to draw: primitives in the frames of `moving_bodies`.
 
     The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as their convex hulls,
     ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m],
-    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners.
+    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners. With
+    `colours` each has the model's own, too, as rgb: "#rrggbb".
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -53,21 +54,24 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
         while walk > 0:
             walk, depth = int(model.body_parentid[walk]), depth + 1
         colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
-        out.append({"b": index[frame], "c": colour, **_shape(model, data, g, frame)})
+        own = (
+            {"rgb": "#" + "".join(f"{round(255 * float(part)):02x}" for part in _rgba(model, g)[:3])} if colours else {}
+        )
+        out.append({"b": index[frame], "c": colour, **own, **_shape(model, data, g, frame)})
     return out
 
 
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
     """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2), where it has some, else
     those that collide; nothing that is transparent."""
-    opaque = [g for g in range(model.ngeom) if _alpha(model, g) > 0]
+    opaque = [g for g in range(model.ngeom) if _rgba(model, g)[3] > 0]
     visual = {int(model.geom_bodyid[g]) for g in opaque if model.geom_group[g] <= 2}
     return [g for g in opaque if model.geom_group[g] <= 2 or int(model.geom_bodyid[g]) not in visual]
 
 
-def _alpha(model: mujoco.MjModel, geom: int) -> float:
+def _rgba(model: mujoco.MjModel, geom: int) -> FloatArray:
     material = int(model.geom_matid[geom])
-    return float(model.mat_rgba[material, 3] if material >= 0 else model.geom_rgba[geom, 3])
+    return np.asarray(model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom], np.float64)
 
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.actuators.models import ActuatorModel
 from npmp.sim.batch import BatchSim
-from npmp.sim.scene import add_contact_sensors, flat_scene
+from npmp.sim.scene import add_contact_sensors, flat_scene, flat_spec
 from npmp.sim.simulator import Simulator
 from npmp.sim.staged import StagedBatchSim
 
@@ -19,6 +19,7 @@ __all__ = [
     "StagedBatchSim",
     "add_contact_sensors",
     "flat_scene",
+    "flat_spec",
     "make_simulator",
 ]
 

@@ -14,6 +14,13 @@ FLOOR = "floor"
 def flat_scene(
     robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
 ) -> mujoco.MjModel:
+    """The compiled `flat_spec`."""
+    return flat_spec(robot, additions, visuals=visuals).compile()
+
+
+def flat_spec(
+    robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
+) -> mujoco.MjSpec:
     """The robot on an infinite flat floor, at its physics rate, and what a task adds.
 
     Args:
@@ -21,7 +28,7 @@ def flat_scene(
       additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
       visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of the physics' speed.
 
-    Returns: the compiled model; its floor geom is named "floor".
+    Its floor geom is named "floor".
     """
     spec = robot.spec(visuals=visuals)
     spec.option.timestep = 1.0 / robot.physics_rate_hz
@@ -39,7 +46,7 @@ def flat_scene(
         spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
     if additions is not None:
         additions(spec)
-    return spec.compile()
+    return spec
 
 
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
