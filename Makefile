@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy,render
+EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy,render,play
 PIP_ARGS ?=
 WORKERS ?= 2
 
@@ -23,10 +23,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
-.PHONY: help install demo pictures test test-portable lint format clean
+PORT ?= 8080
+
+.PHONY: help install demo play pictures test test-portable lint format clean
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 6 minutes on two cores)"
+	@echo "make play     steer a robot in the browser: http://127.0.0.1:8080, PORT=... for another port"
 	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
 	@echo "make pictures the pictures of the README: docs/pictures (some minutes)"
@@ -62,6 +65,11 @@ pictures: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/npmp demo out=runs/demo
+
+# Where nothing is installed yet: what this needs and no more. Without the stamp the next target installs the rest.
+play:
+	@$(BIN)/python -c 'import npmp, viser' 2>/dev/null || { $(MAKE) --no-print-directory install EXTRAS=play && rm $(STAMP); }
+	$(BIN)/npmp play port=$(PORT)
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

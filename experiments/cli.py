@@ -22,7 +22,7 @@ Main = Callable[[Sequence[str] | None], int]
 VERBS = (
     "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
     "modules", "policies", "skill", "compare", "sweeps", "actuator", "sysid", "suite", "bundle", "deploy",
-    "compare-logs", "new", "render",
+    "compare-logs", "new", "render", "play",
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ EXTRAS = {
     "deploy": "npmp export policy=..., npmp bundle: policies for robots",
     "render": "npmp render out=FILE.mp4",
     "drake": "npmp bundle trial simulator=drake",
+    "play": "npmp play: a robot to steer in the browser",
     "dev": "make test",
 }
 

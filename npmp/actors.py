@@ -69,14 +69,18 @@ class PriorActor:
         """As `Actor.initial_memory`."""
         return skill_memory(self.skill, n)
 
+    def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
+        """z of the coming step, (n, d)."""
+        drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
+        if self.white:
+            return drawn
+        alpha, still = self.skill.alpha, torch.zeros_like(drawn)
+        step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)  # of the prior
+        return torch.where(first.unsqueeze(-1), drawn, step)
+
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
-        drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
-        z = drawn
-        if not self.white:
-            alpha, still = self.skill.alpha, torch.zeros_like(drawn)
-            step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)  # of the prior
-            z = torch.where(first.unsqueeze(-1), drawn, step)
+        z = self.latent(memory, first)
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
         return Decision(action, SkillMemory(z, decoder))
 

@@ -50,6 +50,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("npmp.tracking", "npmp.world_model", "npmp.imitation"),
     ("npmp.reuse",),
     ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
+    ("npmp.play",),
     ("npmp",),
     ("npmp.experiments",),
 )

@@ -108,7 +108,7 @@ def interpolate(
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot)
     pair = motions.select([first, second] if first != second else [first])
     ends = [pair[first], pair[second]]
-    z_a, z_b = _latents(skill, robot, pair, (first, second), threads)
+    z_a, z_b = tracked_latents(skill, robot, pair, (first, second), threads)
     phase_a, phase_b, aligned_by = aligned(ends[0], ends[1], robot, align)
     w = torch.linspace(0.0, 1.0, weights)
     times = [frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w]
@@ -141,7 +141,7 @@ def _check(weights: int, align: str, mix: str) -> None:
         raise InputError(f"weights={weights}: at least 2 are needed, for the two clips")
 
 
-def _latents(
+def tracked_latents(
     skill: SkillModule, robot: Robot, pair: MotionSet, names: tuple[str, str], threads: int
 ) -> tuple[Tensor, Tensor]:
     """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly

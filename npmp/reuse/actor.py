@@ -31,9 +31,13 @@ class PolicyActor:
         """As `Actor.initial_memory`."""
         return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
 
+    def told(self, env: TaskEnv[Any]) -> Tensor:
+        """What the policy is told of the task, (n, c)."""
+        return env.task.observe()
+
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         seen = env.observe()
-        latent, state = self.policy.step(PolicyInput(seen, env.task.observe(), memory.skill.z), memory.policy)
+        latent, state = self.policy.step(PolicyInput(seen, self.told(env), memory.skill.z), memory.policy)
         action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))

@@ -53,7 +53,7 @@ def test_frames_of_equal_phase_are_mixed() -> None:
 def test_too_little_tracked_is_told(robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three frames of each clip, half a stride apart: no frame of one is in step with any of the other."""
     short = torch.zeros(3, SkillModule.load(modules.find("anymal_b_dog")).latent_dim)
-    monkeypatch.setattr(interpolation, "_latents", lambda *rest: (short, short))
+    monkeypatch.setattr(interpolation, "tracked_latents", lambda *rest: (short, short))
     phases = np.arange(9) / 20.0
     monkeypatch.setattr(interpolation, "aligned", lambda *rest: (phases, phases + 0.5, "strides of LF_FOOT"))
     with pytest.raises(InputError, match=r"no frames of equal phase .* 0\.06 s of .* and 0\.06 s of"):

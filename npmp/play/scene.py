@@ -1,0 +1,218 @@
+"""A session drawn with viser, which also says where the mouse drags and clicks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import mujoco
+import numpy as np
+import trimesh
+import viser
+
+from npmp.play.modes import Floats
+from npmp.play.session import Session, Snapshot
+from npmp.robots import Robot
+from npmp.robots.looks import moving_bodies, shapes
+from npmp.sim.terrain import PERIOD_M
+
+FOLLOW = 0.1  # share of its way to the robot that the view goes per step
+JUMP_M = 1.0  # a robot that is suddenly so far away was moved
+GHOST, BALL, TARGET, PUSH, GROUND = (90, 140, 220), (240, 140, 40), (210, 50, 50), (220, 40, 40), (176, 178, 172)
+COLOURS = {
+    "base": (58, 62, 70), "link0": (104, 110, 120), "link1": (140, 146, 156), "link2": (92, 98, 108),
+    "foot0": (200, 80, 60), "foot1": (60, 120, 190), "foot2": (200, 150, 40), "foot3": (60, 150, 100),
+}  # fmt: skip
+
+Pointed = Callable[[str, Any], None]
+"""Told what the mouse does: "push" (body, point, drag), "release" (), "ball" (x, y), "floor" (x, y); world, [m]."""
+
+
+class Scene:
+    """One robot on its ground, the same for all who look; the view goes with it."""
+
+    def __init__(self, robot: Robot, pointed: Pointed):
+        """Start viser's server on a free local port. pointed: is called in viser's thread."""
+        with _quiet():
+            self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
+        self.port: int = self.server.get_port()
+        self._pointed, self.centre = pointed, np.zeros(3)
+        self._home = float(robot.home_qpos[2])
+        scene, gui = self.server.scene, self.server.gui
+        gui.configure_theme(show_logo=False, show_share_button=False, control_layout="floating")
+        scene.set_up_direction("+z")
+        self._world = scene.add_frame("/world", show_axes=False)
+        self._grid = scene.add_grid(
+            "/world/floor", infinite_grid=True, cell_size=0.5, section_size=1.0, fade_distance=25.0,
+            cell_color=(205, 207, 204), section_color=(170, 173, 170), plane_color=(236, 237, 234), plane_opacity=1.0,
+        )  # fmt: skip
+        model = robot.model(visuals=True)
+        self._robot, self._ghosts = self._bodies(robot, model)
+        self._ghost = scene.add_frame("/world/ghost", show_axes=False, visible=False)
+        sphere = trimesh.creation.icosphere(subdivisions=3, radius=1.0)
+        patches = (np.sign(sphere.triangles_center).prod(-1) > 0)[:, None]
+        sphere.visual.face_colors = np.where(patches, (*BALL, 255), (245, 242, 236, 255))
+        self._ball = scene.add_mesh_trimesh("/world/ball", sphere, visible=False)
+        self._target = scene.add_cylinder("/world/target", radius=0.22, height=0.012, color=TARGET, visible=False)
+        self._arrow = scene.add_arrows(
+            "/world/push", np.zeros((1, 2, 3)), PUSH, shaft_radius=0.018, head_radius=0.05, head_length=0.12,
+            visible=False,
+        )  # fmt: skip
+        self._ground: Any = None
+        self._corner = np.zeros(2)
+        self._listen()
+
+    def _bodies(self, robot: Robot, model: mujoco.MjModel) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
+        """Handles of the moving bodies' meshes, with their places among the robot's bodies; the ghost's, too."""
+        looks = shapes(model, robot.foot_bodies)
+        names, solid, ghost = list(robot.body_names), [], []
+        for i, body in enumerate(moving_bodies(model)):
+            parts = [_mesh(look) for look in looks if look["b"] == i]
+            if not parts:
+                continue
+            index, mesh = names.index(model.body(body).name), _joined(parts)
+            handle = self.server.scene.add_mesh_trimesh(f"/world/robot/{index}", mesh)
+            solid.append((index, handle))
+            seen = self.server.scene.add_mesh_simple(
+                f"/world/ghost/{index}", mesh.vertices, mesh.faces, color=GHOST, opacity=0.35, cast_shadow=False
+            )
+            ghost.append((index, seen))
+            self._pushable(handle, names[index])
+        return solid, ghost
+
+    def _pushable(self, handle: Any, body: str) -> None:
+        @handle.on_drag("left")
+        async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
+            start, end = np.array(event.start_position), np.array(event.end_position)
+            if event.phase == "end":
+                self._pointed("release", ())
+            else:
+                self._pointed("push", (body, start + self.centre, end - start))
+
+    def _listen(self) -> None:
+        def on_floor(origin: Floats, direction: Floats) -> tuple[float, float] | None:
+            """Where a ray meets the floor, world [m]."""
+            if direction[2] > -1e-3:
+                return None
+            place = origin + self.centre - direction * ((origin + self.centre)[2] / direction[2])
+            return float(place[0]), float(place[1])
+
+        def dragged(what: str) -> Any:
+            async def on_drag(event: viser.SceneNodeDragEvent[Any]) -> None:
+                eye = np.array(event.client.camera.position)
+                if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
+                    self._pointed(what, place)
+
+            return on_drag
+
+        self._ball.on_drag("left")(dragged("ball"))
+        self._target.on_drag("left")(dragged("floor"))
+
+        @self.server.scene.on_click()
+        def _(event: viser.SceneClickEvent) -> None:
+            place = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
+            if place is not None:
+                self._pointed("floor", place)
+
+    # --- drawing ---
+
+    def ground(self, session: Session) -> None:
+        """Draw the ground of the present mode."""
+        if self._ground is not None:
+            self._ground.remove()
+            self._ground = None
+        found = session.mode.ground
+        self._grid.visible = found is None
+        if found is None:
+            return
+        heights, self._corner = found[0], np.array(found[1])
+        n = len(heights)
+        across = np.linspace(0.0, PERIOD_M, n)
+        x, y = np.meshgrid(across, across)
+        vertices = np.stack((x, y, heights), -1).reshape(-1, 3).astype(np.float32)
+        row, column = (part.ravel() for part in np.mgrid[: n - 1, : n - 1])
+        low = row * n + column
+        faces = np.concatenate((np.stack((low, low + 1, low + n + 1), -1), np.stack((low, low + n + 1, low + n), -1)))
+        self._ground = self.server.scene.add_batched_meshes_simple(
+            "/world/ground", vertices, faces, np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3)),
+            batched_colors=GROUND, flat_shading=True, lod="off", cast_shadow=False,
+        )  # fmt: skip
+        self._tiles: tuple[int, int] | None = None
+
+    def draw(self, seen: Snapshot) -> None:
+        """A step."""
+        root = seen.bodies[0, :3]
+        aim = np.array([root[0], root[1], 0.0 if self._ground is None else root[2] - self._home])
+        far = np.linalg.norm(aim - self.centre) > JUMP_M
+        self.centre = aim if far else self.centre + FOLLOW * (aim - self.centre)
+        with self.server.atomic():
+            self._world.position = -self.centre
+            _pose(self._robot, seen.bodies)
+            self._ghost.visible = seen.ghost is not None
+            if seen.ghost is not None:
+                _pose(self._ghosts, seen.ghost)
+            for handle, thing in ((self._ball, seen.ball), (self._target, seen.target), (self._arrow, seen.push)):
+                handle.visible = thing is not None
+            if seen.ball is not None:
+                self._ball.position, self._ball.wxyz = seen.ball[0][:3], seen.ball[0][3:]
+                if self._ball.scale != seen.ball[1]:
+                    self._ball.scale = seen.ball[1]
+            if seen.target is not None:
+                self._target.position = (*seen.target, 0.006)
+            if seen.push is not None:
+                point, force = seen.push
+                self._arrow.points = np.stack((point, point + force / 100.0))[None].astype(np.float32)
+            if self._ground is not None:
+                self._lay(root)
+
+    def _lay(self, root: Floats) -> None:
+        """The four tiles around the robot."""
+        x, y = (int(v) for v in np.floor((root[:2] - self._corner) / PERIOD_M - 0.5))
+        if self._tiles != (x, y):
+            self._tiles = x, y
+            places = [(*(self._corner + PERIOD_M * np.array([x + i, y + j])), 0.0) for i in (0, 1) for j in (0, 1)]
+            self._ground.batched_positions = np.array(places, dtype=np.float32)
+
+    def close(self) -> None:
+        """Stop viser's server."""
+        with _quiet():
+            self.server.stop()
+
+
+def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
+    """viser says where it starts and that it stops; nobody is to go there."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
+    for index, handle in handles:
+        handle.position, handle.wxyz = bodies[index, :3], bodies[index, 3:]
+
+
+def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
+    found = trimesh.util.concatenate(parts)
+    assert isinstance(found, trimesh.Trimesh)  # of meshes; for the type checker
+    return found
+
+
+def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
+    """A shape of `npmp.robots.looks.shapes` in its body's frame."""
+    size, kind = look["s"], look["t"]
+    if kind == "mesh":
+        mesh = trimesh.Trimesh(look["v"], look["f"])
+    elif kind == "sphere":
+        mesh = trimesh.creation.icosphere(subdivisions=2, radius=size[0])
+    elif kind == "capsule":
+        mesh = trimesh.creation.capsule(radius=size[0], height=2.0 * size[1], count=(12, 12))
+    elif kind == "cylinder":
+        mesh = trimesh.creation.cylinder(radius=size[0], height=2.0 * size[1], sections=20)
+    else:
+        mesh = trimesh.creation.box(extents=2.0 * np.array(size))
+    if kind in ("box", "cylinder", "mesh"):
+        mesh.unmerge_vertices()  # edges are edges
+    mesh.apply_transform(trimesh.transformations.quaternion_matrix(look["q"]))
+    mesh.apply_translation(look["p"])
+    mesh.visual = trimesh.visual.ColorVisuals(mesh, vertex_colors=(*COLOURS[look["c"]], 255))
+    return mesh

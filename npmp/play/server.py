@@ -1,0 +1,394 @@
+"""The page and everything it talks to, behind one port: what is needed over ssh is one tunnel.
+
+viser serves its own page and websocket from a port of its own, and takes no other websocket there; so this server, in
+front, has the page, the viewers' wishes (`/steer`) and `/health`, and passes on what viser's page and viser say to each
+other (`/view/...`). What is passed on is looked at: only who steers may drag and click.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http
+import json
+import secrets
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import viser
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from mocap_data.errors import InputError
+from npmp import geometry
+from npmp.play.modes import AHEAD_M, FRICTIONS, GROUNDS, MOST_DELAY_MS, MOST_PAYLOAD, Mode
+from npmp.play.realtime import SPEEDS, Player
+from npmp.play.scene import Scene
+from npmp.play.session import Session, Snapshot
+
+ASSETS = Path(__file__).with_name("assets")
+RATE_HZ = 20.0  # of what viewers are told
+SILENCE_S = 1.0  # of who holds a key: then it is let go
+MOST_VIEWERS = 16
+WISH_BYTES, VIEW_BYTES, BACKLOG_BYTES = 2048, 1 << 16, 1 << 14
+LOCAL = ("localhost", "127.0.0.1", "::1")
+POINTING = (b"Drag", b"Pointer", b"Click")  # in the names of viser's messages of the mouse
+# of viser's page only the view is shown: what else it has is on ours. And it prevents what a press would do in a
+# listener that cannot, as React Three Fiber makes it: an error in the console
+BARE = b"""<style>.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style><script>{
+const add = EventTarget.prototype.addEventListener;
+EventTarget.prototype.addEventListener = function (kind, listener, how) {
+  const able = kind === "pointerdown" && how && how.passive ? { ...how, passive: false } : how;
+  return add.call(this, kind, listener, able);
+};
+}</script>"""
+CSP = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@dataclass(eq=False)
+class Viewer:
+    """One page that is open."""
+
+    number: int
+    connection: ServerConnection
+    token: str = field(default_factory=lambda: secrets.token_hex(8))  # by which its view is known
+    heard: float = 0.0  # when it last said where to go [s]
+    told: str = ""  # what it was last told of the controls
+
+
+class Server:
+    """Serves a player to browsers, from a thread of its own; the first viewer steers."""
+
+    def __init__(self, player: Player, scene: Scene, host: str, port: int):
+        """Bind the port. Raises InputError where it is taken or there is no such host."""
+        self.player, self.scene = player, scene
+        self._host, self._port = host, port
+        self.viewers: dict[int, Viewer] = {}  # oldest first
+        self.steering: int | None = None
+        self._count, self._aim = 0, "target"
+        self._samples: deque[list[float]] = deque(maxlen=100)
+        self._seen: Snapshot | None = None
+        self._drawn: Mode | None = None  # whose ground is drawn
+        self._files = {path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES}
+        view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
+        self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
+        self._refused: list[OSError] = []  # by the system, to listen
+        self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        for error in self._refused:
+            reason = error.strerror or error
+            raise InputError(f"cannot serve at {host}:{port} ({reason}); choose another port= or host=") from error
+
+    @property
+    def address(self) -> str:
+        """What to type into a browser."""
+        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        try:
+            server = await serve(
+                self._connected, self._host, self._port, process_request=self._answer, max_size=VIEW_BYTES,
+                compression=None, select_subprotocol=_viser_protocol, max_queue=64,
+            )  # fmt: skip
+        except OSError as error:
+            self._refused.append(error)
+            self._ready.set()
+            return
+        async with server:
+            self._port = server.sockets[0].getsockname()[1] if not self._port else self._port
+            self._ready.set()
+            telling = asyncio.create_task(self._tell())
+            await self._stop.wait()
+            telling.cancel()
+
+    def close(self) -> None:
+        """End all connections."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=5.0)
+
+    # --- http ---
+
+    def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
+        """A page, or None where a websocket is to be opened."""
+        path = urlsplit(request.path).path
+        if not self._allowed(request):
+            return _response(http.HTTPStatus.FORBIDDEN, "text/plain", b"not from here\n")
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            known = path == "/steer" or self._viewer_of(path) is not None
+            return None if known else _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such websocket\n")
+        if path == "/health":
+            moves = self._seen is not None
+            body = {"moves": moves} | ({} if self._seen is None else self._state(self._seen))
+            status = http.HTTPStatus.OK if moves else http.HTTPStatus.SERVICE_UNAVAILABLE
+            return _response(status, "application/json", json.dumps(body).encode() + b"\n")
+        if path.startswith("/view/"):
+            return _response(http.HTTPStatus.OK, "text/html", self._view, {"Content-Encoding": "gzip"})
+        name = path.removeprefix("/") or "page.html"
+        if name not in self._files:
+            return _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
+        own = {"Content-Security-Policy": CSP}
+        return _response(http.HTTPStatus.OK, TYPES[Path(name).suffix], self._files[name], own)
+
+    def _allowed(self, request: Request) -> bool:
+        """Other websites may not steer: neither by a websocket from their pages, nor under a name of theirs that leads
+        here."""
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if self._host in LOCAL and urlsplit(f"//{host}").hostname not in LOCAL:
+            return False
+        return origin is None or urlsplit(origin).netloc == host
+
+    def _viewer_of(self, path: str) -> Viewer | None:
+        token = path.removeprefix("/view/")
+        return next((viewer for viewer in self.viewers.values() if viewer.token == token), None)
+
+    # --- websockets ---
+
+    async def _connected(self, connection: ServerConnection) -> None:
+        assert connection.request is not None  # of a connection that is open
+        path = urlsplit(connection.request.path).path
+        try:
+            if path == "/steer":
+                await self._attend(connection)
+            elif (viewer := self._viewer_of(path)) is not None:
+                await self._pass_on(connection, viewer)
+        except (ConnectionClosed, OSError):
+            pass
+
+    async def _attend(self, connection: ServerConnection) -> None:
+        """A viewer, until it leaves."""
+        if len(self.viewers) >= MOST_VIEWERS:
+            await connection.close(1013, "too many viewers")
+            return
+        self._count += 1
+        viewer = self.viewers[self._count] = Viewer(self._count, connection)
+        if self.steering is None:
+            self.steering = viewer.number
+        try:
+            await connection.send(
+                json.dumps({"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()})
+            )
+            async for message in connection:
+                try:
+                    self._wish(viewer, _parsed(message))
+                except InputError as error:
+                    await connection.send(json.dumps({"type": "refused", "why": str(error)}))
+        finally:
+            del self.viewers[viewer.number]
+            if self.steering == viewer.number:
+                self._let_go()
+                self.steering = next(iter(self.viewers), None)
+
+    def _let_go(self) -> None:
+        """Nobody holds anything any more."""
+
+        def wish(session: Session) -> None:
+            session.steer(0.0, 0.0, 0.0)
+            session.release()
+
+        self.player.ask(wish)
+
+    async def _pass_on(self, connection: ServerConnection, viewer: Viewer) -> None:
+        """Between a viewer's view and viser, both ways."""
+        protocols: Any = None if connection.subprotocol is None else [connection.subprotocol]
+        place = f"ws://127.0.0.1:{self.scene.port}"
+        async with connect(place, subprotocols=protocols, compression=None, max_size=None, proxy=None) as inner:
+
+            async def outwards() -> None:
+                async for message in inner:
+                    await connection.send(message)
+
+            async def inwards() -> None:
+                async for message in connection:
+                    pointing = isinstance(message, bytes) and any(word in message for word in POINTING)
+                    if isinstance(message, bytes) and not (pointing and viewer.number != self.steering):
+                        await inner.send(message)
+
+            tasks = [asyncio.create_task(way()) for way in (outwards, inwards)]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what viewers wish ---
+
+    def _wish(self, viewer: Viewer, said: dict[str, Any]) -> None:
+        """Raises InputError for what is none, or of one who does not steer."""
+        player, what = self.player, said.get("do")
+        if what == "take":
+            self._let_go()
+            self.steering = viewer.number
+            return
+        if viewer.number != self.steering:
+            raise InputError("another viewer steers; take over first")
+        if what == "steer":
+            axes = said.get("axes")
+            if not isinstance(axes, list) or len(axes) != 3 or not all(_number(v) and abs(v) <= 1.0 for v in axes):
+                raise InputError("axes must be three numbers from -1 to 1")
+            viewer.heard = time.monotonic()
+            player.ask(lambda session: session.steer(*axes))
+        elif what == "mode":
+            name = str(said.get("name"))
+            player.ask(lambda session: player.open(name))
+        elif what == "world":
+            changes = {key: value for key, value in said.items() if key != "do"}
+            player.ask(lambda session: player.open(session.mode.name, **changes) if session.change(**changes) else None)
+        elif what == "set":
+            key, value = str(said.get("key")), said.get("value")
+            player.ask(lambda session: session.set(key, value))
+        elif what == "speed":
+            if said.get("value") not in SPEEDS:
+                raise InputError(f"speed must be one of {', '.join(map(str, SPEEDS))}")
+            player.speed = float(said["value"])
+        elif what == "pause":
+            player.paused = said.get("value") is True
+        elif what == "step":
+            player.paused = True
+            player.once()
+        elif what == "reset":
+            player.ask(lambda session: session.put_back())
+        elif what == "aim":
+            self._aim = "ball" if said.get("value") == "ball" else "target"
+        elif what == "ball":
+            player.ask(_ball_ahead)
+        else:
+            raise InputError(f"nothing to do: {what!r:.40}")
+
+    def pointed(self, what: str, where: Any) -> None:
+        """As `npmp.play.scene.Pointed`; of the viewer who steers, others' are not passed on."""
+        if what == "floor" and self._aim == "ball":
+            what, self._aim = "ball", "target"
+
+        def wish(session: Session) -> None:
+            if what == "push":
+                session.push(*where)
+            elif what == "release":
+                session.release()
+            elif what == "ball":
+                session.mode.place_ball(*where)
+            else:
+                session.mode.point(*where)
+
+        self.player.ask(wish)
+
+    # --- what viewers are told ---
+
+    def show(self, seen: Snapshot) -> None:
+        """As `Player` wants it: draw a step, and keep it for the viewers."""
+        if self._seen is None or self._seen.time_s != seen.time_s:
+            command = [None] * 3 if seen.command is None else seen.command
+            self._samples.append([round(v, 4) for v in (seen.time_s, *seen.achieved)] + list(command))  # type: ignore[arg-type]
+        self._seen = seen
+        if self._drawn is not self.player.session.mode:
+            self._drawn = self.player.session.mode
+            self.scene.ground(self.player.session)
+        self.scene.draw(seen)
+
+    def _about(self) -> dict[str, Any]:
+        cast = self.player.session.cast
+        return {
+            "robot": cast.robot.name, "modes": cast.modes, "grounds": GROUNDS, "randomizations": list(cast.presets),
+            "speeds": SPEEDS, "delay_ms": MOST_DELAY_MS, "friction": FRICTIONS,
+            "payload_kg": round(MOST_PAYLOAD * self.player.session.mass),
+        }  # fmt: skip
+
+    def _state(self, seen: Snapshot) -> dict[str, Any]:
+        player = self.player
+        return {
+            "mode": seen.mode, "time_s": round(seen.time_s, 3), "real_time_factor": round(player.factor, 3),
+            "speed": player.speed, "paused": player.paused, "down": seen.down, "falls": seen.falls,
+            "viewers": len(self.viewers), "steering": self.steering, "busy": player.busy,
+            "pushed": seen.push is not None,
+            "ball": None if seen.ball is None else [round(v, 3) for v in seen.ball[0][:3]],
+            "root": [round(float(v), 3) for v in seen.bodies[0, :3]], "target": seen.target,
+        }  # fmt: skip
+
+    async def _tell(self) -> None:
+        """All viewers, over and over."""
+        while True:
+            await asyncio.sleep(1.0 / RATE_HZ)
+            now, session = time.monotonic(), self.player.session
+            holder = None if self.steering is None else self.viewers[self.steering]
+            if holder is not None and any(session.axes) and now - holder.heard > SILENCE_S:
+                self.player.ask(lambda session: session.steer(0.0, 0.0, 0.0))
+            if self._seen is None:
+                continue
+            samples, note = list(self._samples), self.player.note
+            self._samples.clear()
+            self.player.note = ""
+            state = json.dumps({"type": "state", "samples": samples, "note": note, **self._state(self._seen)})
+            mode = session.mode
+            controls = json.dumps({
+                "type": "controls", "mode": mode.name, "rough": mode.rough, "steers": mode.steers,
+                "ball": mode.ball is not None, "world": asdict(session.world),
+                "controls": [control._asdict() for control in mode.controls()],
+            })  # fmt: skip
+            for viewer in list(self.viewers.values()):
+                if viewer.connection.transport.get_write_buffer_size() > BACKLOG_BYTES:
+                    continue  # it does not listen
+                try:
+                    if controls != viewer.told:
+                        viewer.told = controls
+                        await viewer.connection.send(controls)
+                    await viewer.connection.send(state)
+                except ConnectionClosed:
+                    pass
+
+
+def _ball_ahead(session: Session) -> None:
+    """The ball before the robot's feet."""
+    state = session.mode.env.state
+    yaw = geometry.yaw_of(state.root_rot)[0]
+    x, y = (state.root_pos[0, :2] + AHEAD_M * yaw.new_tensor((yaw.cos(), yaw.sin()))).tolist()
+    session.mode.place_ball(x, y)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _parsed(message: str | bytes) -> dict[str, Any]:
+    """What a viewer said. Raises InputError unless it is a small object of JSON without NaN."""
+    if len(message) > WISH_BYTES:
+        raise InputError(f"a message of more than {WISH_BYTES} bytes")
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        said = json.loads(message, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise InputError("a message that is no JSON") from error
+    if not isinstance(said, dict):
+        raise InputError("a message that is no object")
+    return said
+
+
+def _viser_protocol(connection: ServerConnection, offered: Any) -> Any:
+    """viser's client says its version by a subprotocol."""
+    return next((name for name in offered if name.startswith("viser-v")), None)
+
+
+def _response(status: http.HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None) -> Response:
+    headers = {
+        "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Cache-Control": "no-cache",
+        "X-Content-Type-Options": "nosniff", **(more or {}),
+    }  # fmt: skip
+    return Response(status.value, status.phrase, Headers(headers), body)

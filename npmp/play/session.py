@@ -1,0 +1,226 @@
+"""One robot and what it is doing, without a browser and without a clock: wishes go in, snapshots come out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+import torch
+
+from mocap_data.errors import InputError
+from npmp.play.modes import MOST_PAYLOAD, Cast, Floats, Mode, World
+from npmp.rollout import Actor
+from npmp.tasks.walk import heading_velocity
+
+PUT_BACK_S = 1.0  # a robot lies so long before it is put back
+RECOVERY_S = 6.0  # and so long where somebody tries to get it up
+UP_S = 0.5  # it has to stand before it goes on
+SMOOTH_S = 0.2  # time constant of the velocity that is shown: a stride's sway is nobody's business
+PUSH_PER_M, MOST_PUSH = 4.0, 8.0  # [N/kg per m, N/kg] of the robot's mass: of a drag by the mouse
+
+
+class Snapshot(NamedTuple):
+    """What there is to see after a control step; B bodies."""
+
+    time_s: float  # simulated, since the session began
+    mode: str
+    bodies: Floats  # (B, 7) positions [m] and quaternions of the robot's bodies, world
+    command: list[float] | None  # forward, left [m/s], turn [rad/s]
+    achieved: list[float]  # the same, smoothed
+    ghost: Floats | None  # (B, 7)
+    ball: tuple[Floats, float] | None  # (7,), and its radius [m]
+    target: tuple[float, float] | None  # [m]
+    push: tuple[Floats, Floats] | None  # where [m] and what force [N], world
+    down: bool  # it lies or is lost
+    falls: int  # since the session began
+
+
+class Session:
+    """A robot in a mode. The same wishes between the same steps give the same bits.
+
+    Not thread-safe: whoever has threads hands wishes to the one that steps.
+    """
+
+    def __init__(self, cast: Cast, mode: str | None = None, world: World | None = None, *, seed: int = 0):
+        """mode: the first that is possible by default. Raises InputError for one that is not."""
+        self.cast, self.world, self.seed = cast, world or World(), seed
+        self.time_s, self.falls = 0.0, 0
+        self._push: tuple[int, Floats, Floats] | None = None  # body, place on it and force
+        self._rescuer: Actor | None = None
+        self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
+        self._bodies = list(cast.robot.body_names)
+        self.enter(self.made(mode or cast.modes[0]))
+
+    # --- what viewers wish ---
+
+    def made(self, mode: str, world: World | None = None) -> Mode:
+        """A mode to `enter`; takes a while, and changes nothing: any thread may do it."""
+        return self.cast.mode(mode, world or self.world, self.seed)
+
+    def enter(self, mode: Mode, world: World | None = None) -> None:
+        """Do that from now on. world: that it was made in."""
+        self.mode, self.world = mode, world or self.world
+        self._data, self._ghost = (mujoco.MjData(mode.env.sim.model) for _ in range(2))
+        self._ids = [mode.env.sim.model.body(name).id for name in self._bodies]
+        self.steer(0.0, 0.0, 0.0)
+        self._afresh()
+
+    def steer(self, forward: float, left: float, turn: float) -> None:
+        """The command until the next one, as shares in [-1, 1] of what the policy follows.
+
+        Raises:
+          InputError: for what is no such number.
+        """
+        axes = (forward, left, turn)
+        if not all(isinstance(v, int | float) and math.isfinite(v) and abs(v) <= 1.0 for v in axes):
+            raise InputError(f"forward, left and turn must lie in -1 to 1, got {axes!r:.80}")
+        self.axes = axes
+
+    def push(self, body: str, point: Any, drag: Any) -> None:
+        """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged (3,) [m]."""
+        place, way = (np.array(part, dtype=np.float64) for part in (point, drag))
+        if body not in self._bodies or not np.isfinite(place).all() or not np.isfinite(way).all():
+            raise InputError(f"no body {body!r:.40} to be pushed there")
+        index, size = self._bodies.index(body), float(np.linalg.norm(way))
+        force = way * self.mass * min(PUSH_PER_M, MOST_PUSH / max(size, 1e-9))
+        self.release()
+        pose = self._poses()[index]
+        self._push = index, _turned(pose[3:] * (1, -1, -1, -1), place - pose[:3]), force
+
+    def release(self) -> None:
+        """Push no more."""
+        if self._push is not None:
+            self._wrench(self._push[0], np.zeros(3), np.zeros(3))
+        self._push = None
+
+    def change(self, **settings: Any) -> bool:
+        """Another world, by the fields of `World`. Returns whether the ground is another one: then the present mode has
+        to be `made` anew and entered.
+
+        Raises:
+          InputError: for values out of range.
+        """
+        try:
+            world = replace(self.world, **settings)
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
+        if world.payload_kg > MOST_PAYLOAD * self.mass:
+            raise InputError(f"payload_kg must be at most {MOST_PAYLOAD * self.mass:.0f}, got {world.payload_kg}")
+        if self.mode.rough and (world.terrain, world.level) != (self.world.terrain, self.world.level):
+            return True
+        self.release()
+        self.mode.change(world)
+        self.world = world
+        return False
+
+    def set(self, key: str, value: Any) -> None:
+        """Set one of the mode's controls. Raises InputError as `Mode.set`."""
+        if self.mode.set(key, value):
+            self._afresh()
+
+    def put_back(self) -> None:
+        """Upright and at rest, now."""
+        self.mode.put_back()
+        self._afresh()
+
+    def _afresh(self) -> None:
+        """The memory of an episode that begins."""
+        self._push = None
+        self._memory = self.mode.actor.initial_memory(1)
+        self._first = torch.ones(1, dtype=torch.bool)
+        self._down_s, self._up_s = 0.0, 0.0
+        self._rescuer = None
+        self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
+
+    # --- a step ---
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One control step."""
+        mode, env = self.mode, self.mode.env
+        mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
+        if self._push is not None:
+            index, place, force = self._push
+            pose = self._poses()[index]
+            self._wrench(index, force, pose[:3] + _turned(pose[3:], place))
+        actor = self._rescuer or mode.actor
+        decision = actor.act(env, self._memory, self._first)
+        step = env.step(decision.action)
+        self._memory, self._first = decision.memory, torch.zeros(1, dtype=torch.bool)
+        self.time_s += env.dt
+        velocity = heading_velocity(env.state)[0].nan_to_num(0.0).double().numpy()
+        self._smooth = self._smooth + min(1.0, env.dt / SMOOTH_S) * (velocity - self._smooth)
+        if env.robots.broken.any():
+            self.falls += not self._down_s
+            self.put_back()
+        elif (fallen := bool(env.fallen(env.state))) or mode.lost(step):
+            self._lie(fallen, env.dt)
+        elif self._rescuer is not None:
+            self._up_s += env.dt
+            if self._up_s >= UP_S:
+                self._go_on()
+        elif mode.over(step):
+            mode.again()
+            self._afresh()
+        else:
+            self._down_s = 0.0
+
+    def _lie(self, fallen: bool, dt: float) -> None:
+        """A step on the ground: who rescues begins, and where nobody does or it takes too long, it is put back."""
+        self.falls += fallen and self._down_s == 0.0
+        self._down_s, self._up_s = self._down_s + dt, 0.0
+        rescuer = self.cast.recovery if fallen else None
+        if rescuer is not None and self._rescuer is None and self._down_s >= PUT_BACK_S:
+            self._rescuer, self._memory = rescuer, rescuer.initial_memory(1)
+            self._first = torch.ones(1, dtype=torch.bool)
+        elif self._down_s >= (PUT_BACK_S if rescuer is None else PUT_BACK_S + RECOVERY_S):
+            self.put_back()
+
+    def _go_on(self) -> None:
+        self._rescuer, self._down_s = None, 0.0
+        self._memory = self.mode.actor.initial_memory(1)
+        self._first = torch.ones(1, dtype=torch.bool)
+
+    def _wrench(self, index: int, force: Floats, point: Floats) -> None:
+        """A force [N] on a body at a point [m] of the world, beside random pushes."""
+        robots, body = self.mode.env.robots, self._ids[index]
+        wrench = robots.sim.wrench(body)[0]
+        torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
+        wrench[:] = torch.from_numpy(np.concatenate((force, torque))).to(wrench)
+        if index == 0 and robots.config.pushes.force > 0:
+            wrench[:2] += robots.pusher.force[0].to(wrench)
+
+    # --- what there is to see ---
+
+    def _poses(self) -> Floats:
+        """(B, 7) of the robot's bodies, now."""
+        return _poses(self.mode.env.sim.model, self._data, self.mode.env.sim.qpos[0].double().numpy(), self._ids)
+
+    def snapshot(self) -> Snapshot:
+        """What there is to see now; copies."""
+        mode, bodies, push, ghost = self.mode, self._poses(), None, None
+        if self._push is not None:
+            index, place, force = self._push
+            push = bodies[index, :3] + _turned(bodies[index, 3:], place), force
+        if mode.ghost is not None:
+            ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
+        return Snapshot(
+            self.time_s, mode.name, bodies, mode.command(), self._smooth.tolist(), ghost, mode.ball, mode.target,
+            push, self._down_s > 0.0, self.falls,
+        )  # fmt: skip
+
+
+def _poses(model: mujoco.MjModel, data: mujoco.MjData, qpos: Floats, ids: list[int]) -> Floats:
+    data.qpos[: len(qpos)] = qpos
+    mujoco.mj_kinematics(model, data)
+    return np.concatenate((data.xpos[ids], data.xquat[ids]), -1)
+
+
+def _turned(quat: Floats, vector: Floats) -> Floats:
+    """A vector (3,) turned by a quaternion (4,)."""
+    found = np.empty(3)
+    mujoco.mju_rotVecQuat(found, np.ascontiguousarray(vector), np.ascontiguousarray(quat))
+    return found

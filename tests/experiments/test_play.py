@@ -1,0 +1,89 @@
+"""What `npmp play` makes of its arguments; tests/play has the rest."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from npmp.experiments import cli, play
+from npmp.experiments.common import compose
+
+
+def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
+    cast, mode = play.cast_of(compose("play"))
+    assert mode is None and cast.modes == ("steer", "dribble", "imitate", "wander", "interpolate")
+    assert list(cast.presets) == ["none", "paper", "wide"]
+    assert cast.presets["paper"].pushes.force == 150.0  # of reuse
+    assert cast.presets["none"].hold == "first_order"  # as the module was trained
+
+
+def test_a_robot_on_two_legs_has_no_generated_gaits() -> None:
+    cast, _ = play.cast_of(compose("play", ["robot=op3"]))
+    assert cast.modes == ("steer", "wander")
+    assert cast.mode("wander", play.Session(cast).world).shown  # without motions to say which latents carry most
+
+
+def test_a_task_is_a_mode() -> None:
+    for task, mode in (("dribble", "dribble"), ("imitation", "imitate")):
+        assert play.cast_of(compose("play", [f"task={task}"]))[1] == mode
+    cast, mode = play.cast_of(compose("play", ["policy=anymal_b_rough", "task=path", "task.path=slalom"]))
+    assert mode == "path" and cast.settings["path"].path == "slalom"
+    session = play.Session(cast, mode)
+    for _ in range(3):
+        session.step()
+    assert session.snapshot().mode == "path"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["robot=unitree_go2"], "no policy is shipped for 'unitree_go2': give policy= or module="),
+        (["mode=fly"], "no mode 'fly' with these; there are: steer, dribble"),
+        (["port=70000"], "from 0 to 65535"),
+        (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
+        (["recovery=anymal_b_walk"], "not to get up"),
+        (["policy=nobody"], "no policy 'nobody'"),
+    ],
+)
+def test_what_does_not_go_together_is_said_in_a_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "unitree" in arguments[0]:
+        monkeypatch.setattr(play.robots, "load", _named)
+    assert cli.main(["play", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and message in said.err and said.out == ""
+
+
+def _named(name: str) -> object:
+    """A robot that has a name only: its model would be fetched."""
+
+    class Named:
+        pass
+
+    found = Named()
+    found.name = name  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("viser")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert cli.main(["play", f"port={port}"]) == 2
+    assert f"cannot serve at 127.0.0.1:{port} (" in capsys.readouterr().err
+
+
+def test_without_viser_it_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("npmp.play.")]:
+        if name.rpartition(".")[2] in ("scene", "server"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "viser", None)
+    assert cli.main(["play"]) == 2
+    assert "npmp play needs viser: pip install 'npmp[play]'" in capsys.readouterr().err

@@ -1,0 +1,296 @@
+"""A session, driven step by step without a clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.actors import SkillMemory, skill_memory
+from npmp.play import MODES, Cast, Session, World
+from npmp.play.realtime import BEHIND_S, Player
+from npmp.play.session import MOST_PUSH, PUT_BACK_S
+from npmp.rollout import Decision
+
+
+def steps(session: Session, seconds: float) -> None:
+    for _ in range(round(seconds / session.mode.env.dt)):
+        session.step()
+
+
+def test_a_held_command_moves_it_within_a_second_and_letting_go_stops_it(cast: Cast) -> None:
+    session = Session(cast)
+    steps(session, 0.5)
+    session.steer(0.5, 0.0, 0.0)
+    steps(session, 1.0)
+    seen = session.snapshot()
+    assert seen.command == pytest.approx([0.75, 0.0, 0.0])  # half of what the policy follows, 1.5 m/s
+    assert seen.achieved[0] == pytest.approx(0.75, abs=0.15)
+    session.steer(0.0, 0.0, 0.0)
+    steps(session, 1.5)
+    assert np.abs(session.snapshot().achieved).max() < 0.1
+    session.steer(-1.0, 0.0, 1.0)
+    steps(session, 1.5)
+    assert session.snapshot().achieved[0] < -0.3 and session.snapshot().achieved[2] > 0.6
+    assert session.falls == 0
+
+
+@pytest.mark.parametrize("axes", [(1.1, 0, 0), (float("nan"), 0, 0), ("1", 0, 0)])
+def test_no_command_is_none(cast: Cast, axes: Any) -> None:
+    with pytest.raises(InputError, match="-1 to 1"):
+        Session(cast).steer(*axes)
+
+
+def test_a_push_moves_it_as_long_as_it_lasts(cast: Cast) -> None:
+    session, still = Session(cast), Session(cast)
+    session.push("base", session.snapshot().bodies[0, :3], (0.0, 0.5, 0.0))
+    steps(session, 0.3)
+    steps(still, 0.3)
+    point, force = session.snapshot().push or (None, None)
+    # 0.5 m at 4 N/kg per metre
+    assert force == pytest.approx([0.0, 2.0 * session.mass, 0.0])
+    assert point == pytest.approx(session.snapshot().bodies[0, :3])
+    assert session.snapshot().bodies[0, 1] > still.snapshot().bodies[0, 1] + 0.02
+    session.release()
+    assert session.snapshot().push is None
+    body = session.mode.env.sim.model.body("base").id
+    assert not session.mode.env.sim.wrench(body).any()
+    session.push("base", session.snapshot().bodies[0, :3], (9.0, 0.0, 0.0))
+    assert np.linalg.norm(session.snapshot().push[1]) == pytest.approx(MOST_PUSH * session.mass)  # type: ignore[index]
+    with pytest.raises(InputError, match="no body 'tail'"):
+        session.push("tail", (0, 0, 0), (1, 0, 0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_opens_and_repeats_bit_for_bit(cast: Cast, mode: str) -> None:
+    def played() -> Any:
+        session = Session(cast, mode, World(randomization="pushed"), seed=3)
+        session.steer(0.3, -0.2, 0.1)
+        steps(session, 0.4)
+        session.push("RF_THIGH", session.snapshot().bodies[5, :3], (0.1, 0.1, 0.0))
+        for control in session.mode.controls():
+            session.set(control.key, control.choices[-1] if control.choices else 0.25)
+        session.mode.point(1.0, 0.5)
+        session.mode.place_ball(0.5, 0.5)
+        steps(session, 0.4)
+        return session.snapshot()
+
+    first, second = played(), played()
+    assert first.mode == mode
+    assert np.isfinite(first.bodies).all() and first.bodies.tobytes() == second.bodies.tobytes()
+    assert first.achieved == second.achieved
+    assert (first.command is not None) == (mode == "steer")
+    assert (first.ghost is not None) == (mode == "imitate")
+    assert (first.ball is not None) == (first.target is not None) == (mode == "dribble")
+
+
+def test_ball_and_target_go_where_they_are_put_and_the_robot_brings_them_together(cast: Cast) -> None:
+    session = Session(cast, "dribble")
+    session.mode.place_ball(0.6, 0.3)
+    place, radius = session.snapshot().ball or (np.zeros(7), 0.0)
+    assert place[:3] == pytest.approx([0.6, 0.3, radius])
+    session.mode.point(2.0, 0.3)
+    assert session.snapshot().target == pytest.approx((2.0, 0.3))
+    steps(session, 8.0)
+    place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
+    assert np.linalg.norm(place[:2] - (2.0, 0.3)) < 0.7  # it was 1.4 m away
+    assert session.snapshot().target == pytest.approx((2.0, 0.3))  # it does not jump
+    session.mode.point(100.0, 0.3)
+    assert (session.snapshot().target or (0.0, 0.0))[0] < 7.0  # or the ball would count as lost
+
+
+def test_a_ball_that_is_lost_is_put_back(cast: Cast) -> None:
+    session = Session(cast, "dribble")
+    session.mode.place_ball(9.0, 0.0)
+    steps(session, PUT_BACK_S + 0.1)
+    place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
+    assert np.linalg.norm(place[:2] - session.snapshot().bodies[0, :2]) < 1.0
+    assert session.falls == 0
+
+
+def test_a_changed_world_goes_on_where_it_was(cast: Cast) -> None:
+    session = Session(cast)
+    session.steer(1.0, 0.0, 0.0)
+    steps(session, 1.0)
+    before = session.snapshot()
+    assert not session.change(friction=0.3, payload_kg=5.0, delay_ms=40.0, randomization="pushed")
+    assert session.snapshot().bodies == pytest.approx(before.bodies)
+    assert session.snapshot().command == before.command
+    env = session.mode.env
+    foot = next(
+        g for g in range(env.sim.model.ngeom) if env.sim.model.geom_bodyid[g] == env.sim.model.body("LF_FOOT").id
+    )
+    assert env.sim.expand(["geom_friction"])["geom_friction"][0, foot, 0] == pytest.approx(0.3)
+    body = env.sim.model.body("base").id
+    assert env.sim.expand(["body_mass"])["body_mass"][0, body] == pytest.approx(env.sim.model.body_mass[body] + 5.0)
+    assert env.robots.config.sensors.delay_s == pytest.approx((0.04, 0.04))
+    assert env.robots.config.pushes.force == 50.0
+    steps(session, 0.5)
+    assert session.snapshot().achieved[0] > 0.7 and session.falls == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"friction": 0.0}, {"level": 2.0}, {"terrain": "moon"}, {"delay_ms": -1}, {"payload_kg": 1e3}, {"mass": 1},
+     {"payload_kg": "1"}, {"randomization": "much"}, {"friction": float("inf")}],
+)  # fmt: skip
+def test_no_world_is_out_of_range(cast: Cast, settings: dict[str, Any]) -> None:
+    session = Session(cast)
+    with pytest.raises(InputError):
+        session.change(**settings)
+    assert session.world == World()
+
+
+def test_another_ground_is_another_mode(cast: Cast) -> None:
+    session = Session(cast)
+    assert session.mode.ground is None
+    assert session.change(terrain="perlin") and session.world == World()
+    world = World(terrain="perlin")
+    session.enter(session.made("steer", world), world)
+    heights, corner = session.mode.ground or (np.zeros((1, 1)), (0.0, 0.0))
+    assert heights[0] == pytest.approx(heights[-1]) and np.ptp(heights) == pytest.approx(0.15)  # half of 0.3 m
+    at = torch.tensor(corner) + torch.tensor([1.0, 2.0])
+    assert heights[20, 10] == pytest.approx(session.mode.task.ground.terrain.height_at(at).item(), abs=1e-5)
+    session.steer(0.5, 0.0, 0.0)
+    steps(session, 1.0)
+    assert session.snapshot().achieved[0] > 0.3
+
+
+def toppled(session: Session) -> None:
+    """Push it over."""
+    for _ in range(150):
+        top = session.snapshot().bodies[0, :3] + (0.0, 0.0, 0.3)
+        session.push("base", top, (0.0, 5.0, 0.0))
+        session.step()
+        if session.snapshot().down:
+            break
+    session.release()
+    assert session.falls == 1
+
+
+def test_what_falls_is_put_back_where_it_fell(cast: Cast) -> None:
+    session = Session(cast)
+    toppled(session)
+    since, place = session.time_s, np.zeros(2)
+    while session.snapshot().down:
+        place = session.snapshot().bodies[0, :2]
+        session.step()
+    assert session.time_s - since == pytest.approx(PUT_BACK_S, abs=0.05)
+    seen = session.snapshot()
+    assert seen.bodies[0, 2] > 0.4
+    assert np.linalg.norm(seen.bodies[0, :2] - place) < 0.1
+    session.steer(1.0, 0.0, 0.0)
+    steps(session, 1.0)
+    assert session.snapshot().achieved[0] > 0.8 and session.falls == 1
+
+
+class Rescuer:
+    """Holds the home pose, and counts."""
+
+    def __init__(self, cast: Cast):
+        self.skill, self.acted = cast.skill, 0
+
+    def initial_memory(self, n: int) -> SkillMemory:
+        assert self.skill is not None
+        return skill_memory(self.skill, n)
+
+    def act(self, env: Any, memory: SkillMemory, first: Any) -> Decision:
+        self.acted += 1
+        return Decision(torch.zeros(1, env.num_actions), memory)
+
+
+def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
+    rescuer = Rescuer(cast)
+    session = Session(replace(cast, recovery=rescuer))
+    toppled(session)
+    steps(session, PUT_BACK_S + 1.0)
+    assert session.snapshot().down and rescuer.acted > 20
+    # as if it had got up: another second on its feet, and the policy goes on
+    session.mode.put_back()
+    steps(session, 1.0)
+    acted = rescuer.acted
+    steps(session, 0.5)
+    assert not session.snapshot().down and rescuer.acted == acted
+
+
+def test_there_is_something_to_play_with(cast: Cast) -> None:
+    with pytest.raises(InputError, match="nothing to play with"):
+        Cast(cast.robot)
+    with pytest.raises(InputError, match="no mode 'fly'; there are: steer"):
+        Session(cast, "fly")
+    assert Cast(cast.robot, cast.skill).modes == ("wander",)
+
+
+class Clock:
+    """Time that passes by waiting, and by `busy` at every look."""
+
+    def __init__(self) -> None:
+        self.time, self.busy = 0.0, 0.0
+
+    def now(self) -> float:
+        self.time += self.busy
+        return self.time
+
+    def wait_until(self, time_s: float) -> None:
+        self.time = max(self.time, time_s)
+
+
+def played(player: Player, count: int) -> None:
+    """So many turns of the loop."""
+    left = [count]
+
+    def stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    player.run(stop)
+
+
+def test_a_player_keeps_time(cast: Cast) -> None:
+    session, clock = Session(cast), Clock()
+    player = Player(session, lambda seen: None, clock)
+    played(player, 50)
+    assert clock.time == pytest.approx(session.time_s) == pytest.approx(1.0)
+    assert player.factor == pytest.approx(1.0)
+    player.speed = 0.25
+    played(player, 25)
+    assert clock.time == pytest.approx(3.0, abs=0.1) and session.time_s == pytest.approx(1.5)
+    player.paused = True
+    played(player, 10)
+    assert session.time_s == pytest.approx(1.5)
+    player.once()
+    played(player, 3)
+    assert session.time_s == pytest.approx(1.52)
+    player.paused, player.speed, clock.busy = False, 1.0, 0.04  # twice as slow as it should be
+    before = clock.time
+    played(player, 200)
+    assert player.factor == pytest.approx(0.5, abs=0.05)
+    clock.busy = 0.0
+    played(player, 100)  # what was lost stays lost, but for the last quarter of a second
+    assert clock.time - before > 8.0 + 2.0 - BEHIND_S - 0.1
+
+
+def test_a_wish_that_cannot_be_granted_is_noted_and_the_last_mode_asked_for_is_opened(cast: Cast) -> None:
+    session = Session(cast)
+    player = Player(session, lambda seen: None, Clock())
+    player.ask(lambda s: s.steer(2.0, 0.0, 0.0))
+    played(player, 1)
+    assert "-1 to 1" in player.note
+    player.ask(lambda s: player.open("imitate"))
+    player.ask(lambda s: player.open("dribble"))
+    for _ in range(500):
+        played(player, 5)
+        if not player.busy:
+            break
+    played(player, 5)
+    assert session.mode.name == "dribble"
+    player.ask(lambda s: player.open("fly"))
+    for _ in range(500):
+        played(player, 2)
+        if "no mode" in player.note:
+            break
+    assert "no mode 'fly'" in player.note and session.mode.name == "dribble" and not player.busy
