@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy,render,play
+EXTRAS ?= dev,c3d,menagerie,bench,ppo,wandb,ray,search,deploy,render,play,docs
 PIP_ARGS ?=
 WORKERS ?= 2
 
@@ -25,7 +25,7 @@ NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
 PORT ?= 8080
 
-.PHONY: help install demo play pictures test test-portable lint format clean
+.PHONY: help install demo play pictures test test-portable docs lint format clean
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 6 minutes on two cores)"
@@ -33,6 +33,7 @@ help:
 	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
 	@echo "make pictures the pictures of the README: docs/pictures (some minutes)"
+	@echo "make docs     the documentation as a site: site/index.html"
 	@echo "make install  only set up .venv"
 	@echo "make lint     only lint and types"
 	@echo "make format   let ruff format the code, sort imports and fix what it can"
@@ -77,6 +78,13 @@ test: lint
 test-portable: $(STAMP)
 	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NUMERIC)
 
+# Nothing is fetched; a broken link or anchor ends it (--quiet would not count warnings). Searching the pages needs a server:
+# python -m http.server -d site
+docs: $(STAMP)
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || { echo "make: the documentation needs more packages: make install EXTRAS=docs" >&2; exit 1; }
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
@@ -87,5 +95,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build site *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

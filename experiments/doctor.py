@@ -34,6 +34,7 @@ EXTRAS = {
     "render": "npmp render out=FILE.mp4",
     "drake": "npmp bundle trial simulator=drake",
     "play": "npmp play: a robot to steer in the browser",
+    "docs": "make docs",
     "dev": "make test",
 }
 

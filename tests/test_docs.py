@@ -1,4 +1,9 @@
-"""The documentation's Python runs as it stands, and the files and commands that it names exist."""
+"""The documentation is true: its Python and its commands run or at least compose, its links lead somewhere, its tables
+say what the configuration says.
+
+On a page, in order and in one empty folder: ```python is run, ```sh is run with debug=tiny, `npmp ...` lines of a block
+without a language are composed as the command would compose them.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +11,215 @@ import re
 import shlex
 import sys
 import types
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from markdown.extensions.toc import slugify
+from omegaconf import OmegaConf
 
+from mocap_data.errors import InputError
 from npmp.experiments import cli, common
+from npmp.experiments.help import CONF, choices
+from npmp.experiments.sweeping.launch import chosen
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MADE = ("runs/sysid/preset.yaml", "robots/my_dog/robot.yaml")  # what commands earlier on a page have made
 
 
-def blocks(text: str, language: str) -> list[str]:
-    """The fenced code blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page, in order, share their names, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The fenced code blocks of a page, with their languages."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def with_code(*languages: str) -> list[Path]:
+    return [page for page in PAGES if {language for language, _ in blocks(page.read_text())} & set(languages)]
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    """The `npmp ...` lines of a block as arguments; continued lines joined, the block's own variables put in."""
+    variables: dict[str, str] = {}
+    for line in block.replace("\\\n", " ").splitlines():
+        if found := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line.strip()):
+            variables[found[1]] = found[2].strip('"')
+            continue
+        for name, value in variables.items():
+            line = re.sub(rf"\${name}\b", lambda _, value=value: value, line)
+        if found := re.match(r"(?:[A-Z_]+=\S+ )*npmp (.*)", line):
+            yield shlex.split(found[1], comments=True)
+
+
+# --- what runs --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def tiny(verb: str) -> dict[str, Any]:
+    """What debug=tiny sets of a verb."""
+    path = CONF / "debug" / verb / "tiny.yaml"
+    return yaml.safe_load(path.read_text()) if path.is_file() else {}
+
+
+def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, Any]:
+    """Run a page's blocks in order. Returns: the names that its Python has made."""
+    monkeypatch.chdir(folder)
     module = types.ModuleType(page.stem)
     monkeypatch.setitem(sys.modules, page.stem, module)  # where dataclasses look for the module that they are in
-    names = vars(module)
-    for block in blocks(page.read_text(encoding="utf-8"), "python"):
-        exec(compile(block, str(page), "exec"), names)
+    for language, block in blocks(page.read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), vars(module))
+        for verb, *rest in commands(block) if language == "sh" else ():
+            small = [argument for argument in rest if argument.split("=")[0] not in tiny(verb)]
+            assert cli.main([verb, *small, "debug=tiny"]) == 0, f"{named(page)}: npmp {verb} {shlex.join(rest)}"
+    return vars(module)
 
 
-def commands(text: str) -> list[list[str]]:
-    """The `npmp ...` lines of a page's command blocks, as arguments, without comments and with continued lines
-    joined."""
-    lines = "\n".join(blocks(text, "")).replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("npmp ")]
+TASK = ROOT / "docs" / "your_own_task.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_exist(page: Path) -> None:
-    """Every command has its verb, and every key that it is given."""
-    text = page.read_text(encoding="utf-8")
-    named = {arguments[0] for arguments in commands(text)} | set(re.findall(r"`npmp (\w+)", text))
-    assert named <= set(cli.VERBS), f"{page.name} names commands that there are not: {sorted(named - set(cli.VERBS))}"
-    for verb, *rest in commands(text):
-        known = {*common.known_keys(verb), "robot"}
-        keys = {argument.split("=")[0] for argument in rest if "=" in argument and not argument.startswith("hydra")}
-        assert keys <= known, f"{page.name}: npmp {verb} has no {sorted(keys - known)}"
+@pytest.mark.parametrize("document", [page for page in with_code("python", "sh") if page != TASK], ids=named)
+def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(document, monkeypatch, tmp_path)
+
+
+def test_the_task_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = run(TASK, monkeypatch, tmp_path)
+    assert 0.0 <= space["figures"]["heading_error_rad"] <= 3.2
+    assert "heading_error_rad" in space["metrics"] and space["trainer"].iteration_count == 2
+    task = next(block for _, block in blocks(TASK.read_text()) if "class Heading" in block)
+    body = [line for line in task[task.index("class Heading") :].splitlines() if line.strip()]
+    assert len(body) <= 34  # some thirty: learned through a model and by V-MPO
+
+
+# --- what composes ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _read(path: str, real: Any = OmegaConf.load) -> Any:
+    return real(path)
+
+
+@cache
+def _composed(verb: str, overrides: tuple[str, ...], real: Any = common._composed) -> Any:
+    return real(verb, overrides)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of conf/ is parsed once, and each verb's defaults are composed once."""
+    load = OmegaConf.load
+    monkeypatch.setattr(OmegaConf, "load", lambda f: deepcopy(_read(f.name)) if hasattr(f, "name") else load(f))
+    monkeypatch.setattr(common, "_composed", lambda verb, overrides=(): deepcopy(_composed(verb, tuple(overrides))))
+
+
+def jobs_of(arguments: list[str]) -> Iterator[list[str]]:
+    """The arguments of some of a sweep's jobs: every choice of a group, the last of other values."""
+    plain = [argument for argument in arguments if not argument.startswith("-")]
+    values: dict[str, list[str]] = {}
+    for entry in OverridesParser.create().parse_overrides([argument for argument in plain if "=" in argument]):
+        if entry.is_sweep_override():
+            each = [entry.value().start] if entry.is_interval_sweep() else list(entry.sweep_string_iterator())
+            each = each if choices(entry.key_or_group) else each[-1:]
+            values[entry.input_line] = [f"{entry.key_or_group}={value}" for value in each]
+    for i in range(max(map(len, values.values()), default=1)):
+        yield [values[given][min(i, len(values[given]) - 1)] if given in values else given for given in plain]
+
+
+def composed(verb: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises InputError where the command would refuse its verb, a key, a choice or a value's kind."""
+    given: list[tuple[common.Main, list[str]]] = []
+    monkeypatch.setattr(common.Main, "__call__", lambda self, arguments=None: given.append((self, list(arguments))))
+    found = cli.verb_of([verb, *rest])
+    if found is None:  # --help, which has been printed
+        return
+    main, arguments = found
+    main(arguments)  # a verb's own reading of its arguments, up to what all verbs share
+    for verbs_main, own in given:
+        sweep = "-m" in own
+        own = chosen([entry for entry in own if entry != "-m"]).rest if sweep else own
+        for job in jobs_of(own) if sweep else [own]:
+            asked = common.hydra_arguments(job, positional=verbs_main.positional, verb_name=verb)
+            config = common.compose(verb, asked)
+            if missing := OmegaConf.missing_keys(config):
+                raise InputError(f"npmp {verb} needs {sorted(missing)[0]}=")
+
+
+known_to_compose: set[tuple[str, ...]] = set()  # some stand on several pages
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("document", with_code(""), ids=named)
+def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in MADE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
+    for language, block in blocks(document.read_text(encoding="utf-8")):
+        for verb, *rest in commands(block) if language == "" else ():
+            if (verb, *rest) in known_to_compose:
+                continue
+            try:
+                composed(verb, rest, monkeypatch)
+            except InputError as error:
+                pytest.fail(f"{named(document)}: npmp {verb} {shlex.join(rest)}: {error}")
+            known_to_compose.add((verb, *rest))
+
+
+WRONG = ("imitat data=x", "imitate dato=x", "imitate data=x algo=sac", "imitate data=x seed=a", "imitate",
+         "imitate -m data=x algo=ppo,sac")  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_commands_are_found(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    [[verb, *rest]] = commands(f"npmp {wrong}")
+    with pytest.raises(InputError):
+        composed(verb, rest, monkeypatch)
+
+
+@pytest.mark.parametrize("document", PAGES, ids=named)
+def test_verbs_in_the_text_exist(document: Path) -> None:
+    names = set(re.findall(r"`npmp ([a-z][\w-]*)", document.read_text(encoding="utf-8")))
+    assert names <= {*cli.VERBS, "help"}, f"{named(document)} names verbs that there are not"
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {slugify(title.replace("`", ""), "-") for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=named)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"(?:\]\(|src=\")([^)\"\s]+)", text):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (document.parent / path).resolve() if path else document
+        assert place.exists(), f"{named(document)} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors(place), f"{named(document)} links to {target}; its headings are {anchors(place)}"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_verb_is_in_the_table_of_commands() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert set(cli.VERBS) <= set(re.findall(r"`npmp ([a-z][\w-]*)", text))
 
 
 def test_defaults_are_those_of_the_configuration() -> None:
