@@ -4,6 +4,7 @@ pass."""
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -18,6 +19,7 @@ from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.experiments.report import suite_page
 from npmp.experiments.typed import build
 from npmp.reuse import PolicyActor
+from npmp.reuse.handover import load_recovery
 from npmp.reuse.suite import FlagConfig, Outcome, Scenario, SuccessConfig, red_flags, settled, try_out
 from npmp.tasks.walk import Walk, WalkConfig, as_command_range
 
@@ -33,7 +35,12 @@ def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
     for name in names:
         if name not in known:
             raise unknown("scenario", name, known)
-    return {name: build(Scenario, known[name], at=f"scenario.{name}") for name in names}
+    found = {name: build(Scenario, known[name], at=f"scenario.{name}") for name in names}
+    if config.recovery is None and asked is None:  # nobody gets up
+        return {name: scenario for name, scenario in found.items() if not scenario.fallen}
+    if config.recovery is None and (fallen := [name for name in names if found[name].fallen]):
+        raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
+    return found
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -51,6 +58,7 @@ def run(config: DictConfig, run: Run) -> int:
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     scenarios = scenarios_of(config)
+    recovery = None if config.recovery is None else load_recovery(str(config.recovery), robot, run.device)
     settings = {name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()}
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
     run.begin()
@@ -58,12 +66,13 @@ def run(config: DictConfig, run: Run) -> int:
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
             outcomes[name] = try_out(
-                actor, robot, settings[name], success, trials=config.trials, seed=run.seed, **place
+                actor, robot, settings[name], success, trials=config.trials, seed=run.seed, recovery=recovery, **place
             )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
         "policy": folder.name, "module": module.name, "robot": robot.name, "seed": run.seed, "trials": config.trials,
         "sim": config.sim, "randomization": config.randomization.name, "command_range": within,
+        "recovery": None if config.recovery is None else Path(str(config.recovery)).name,
         "success": asdict(success),
         "passed": all(row["passed"] for row in rows), "scenarios": rows,
         "red_flags": red_flags(outcomes, scenarios, robot.torque_limit.tolist(), flags), "versions": report.versions(),

@@ -18,10 +18,11 @@ from npmp.envs import RobotBatchConfig
 from npmp.imitation import MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
-from npmp.reuse import JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
+from npmp.reuse import CloneTrainerConfig, JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import DribbleConfig, ImitationConfig, WalkConfig
 from npmp.tasks.path import PathConfig
+from npmp.tasks.recover import RecoverConfig
 from npmp.training.imitation import NUM_ENVS, ImitationSettings
 from npmp.training.reuse import REUSE_ENVS, ReuseSettings
 from npmp.world_model.trainer import WorldModelConfig
@@ -48,8 +49,12 @@ def flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and value:
             found |= flat(value, f"{at}{key}.")
         else:
-            found[f"{at}{key}"] = tuple(value) if isinstance(value, list) else value
+            found[f"{at}{key}"] = as_tuple(value)
     return found
+
+
+def as_tuple(value: Any) -> Any:
+    return tuple(as_tuple(part) for part in value) if isinstance(value, list) else value
 
 
 def yaml_of(name: str) -> dict[str, Any]:
@@ -75,12 +80,14 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
         ("algo/mo_vmpo", MOVMPOConfig),
         ("algo/ppo", PPOConfig),
         ("algo/vmpo", VMPOTrainerConfig),
+        ("algo/clone", CloneTrainerConfig),
         ("net/small", NetConfig),
         ("high_level/small", HighLevelConfig),
         ("task/imitation", ImitationConfig),
         ("task/walk", WalkConfig),
         ("task/path", PathConfig),
         ("task/dribble", DribbleConfig),
+        ("task/recover", RecoverConfig),
     ],
 )
 def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:

@@ -174,6 +174,11 @@ class Task(ABC):
         """What is known of robot i where its simulation breaks down."""
         return {}
 
+    def teacher(self) -> Any:
+        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from `env.state` alone, so that it
+        can say at any moment what it would do; None where nobody does."""
+        return None
+
     # --- trials: the same for every policy ---
 
     def script(self, steps: int, generator: torch.Generator) -> None:

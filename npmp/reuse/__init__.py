@@ -1,6 +1,7 @@
 """Reuse of skills: high-level policies that act through the frozen decoder of a skill module."""
 
 from npmp.reuse.actor import PolicyActor
+from npmp.reuse.clone_trainer import CloneTrainer, CloneTrainerConfig
 from npmp.reuse.evaluation import evaluate
 from npmp.reuse.judging import JudgingConfig, judge
 from npmp.reuse.model_trainer import ModelTrainer, ModelTrainerConfig
@@ -8,6 +9,8 @@ from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, find
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [
+    "CloneTrainer",
+    "CloneTrainerConfig",
     "HighLevelPolicy",
     "JudgingConfig",
     "ModelTrainer",

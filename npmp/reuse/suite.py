@@ -15,17 +15,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
 from npmp.reuse.evaluation import NEAR, evaluate
+from npmp.reuse.handover import HandoverActor, Recovery, WalkOn
 from npmp.reuse.judging import Pushed
 from npmp.reuse.rough import progress
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.settings import from_mapping
 from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.tasks.recover import IN_TIME_S
 from npmp.tasks.walk import CommandRange, Walk, WalkConfig
 
 Z95 = 1.959964  # of the normal distribution, two-sided 95 %
@@ -59,6 +62,7 @@ class Scenario:
     physics: Mapping[str, Any] = field(default_factory=dict)  # in `PhysicsConfig`,
     sensors: Mapping[str, Any] = field(default_factory=dict)  # and in `SensorConfig`
     push: PushTrain = field(default_factory=PushTrain)
+    fallen: bool = False  # starts lie anyhow after a drop, falls do not count; for who hands over to a recovery
     cure: str = ""  # what to train with where it fails
     source: str = "D"  # P: practice, D: ours
 
@@ -69,7 +73,7 @@ class Scenario:
     @property
     def plain(self) -> bool:
         """Whether it is only a command."""
-        return not (self.task or self.physics or self.sensors or self.push.force_n)
+        return not (self.task or self.physics or self.sensors or self.push.force_n or self.fallen)
 
 
 @dataclass(frozen=True)
@@ -150,19 +154,37 @@ def settled(name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchC
 
 
 def try_out(
-    actor: Actor, robot: Robot, setting: Setting, success: SuccessConfig, *, trials: int, seed: int = 0, **place: Any
+    actor: Actor,
+    robot: Robot,
+    setting: Setting,
+    success: SuccessConfig,
+    *,
+    trials: int,
+    seed: int = 0,
+    recovery: Recovery | None = None,
+    **place: Any,
 ) -> Outcome:
     """All trials of a scenario, side by side.
 
     Args:
+      recovery: whom the actor hands over to in a scenario whose starts have fallen; others do without.
       place: sim, device and num_threads, as `TaskEnv` takes them.
+
+    Raises:
+      InputError: for a scenario with fallen starts without a recovery, or one that is wired otherwise.
     """
-    scenario = setting.scenario
-    env = TaskEnv(Walk(robot, setting.task), trials, robots=setting.robots, seed=seed, **place)
-    acting = actor
+    scenario, acting = setting.scenario, actor
+    if not scenario.fallen:
+        task = Walk(robot, setting.task)
+    elif recovery is None:
+        raise InputError("a scenario with fallen starts takes a policy that gets up: recovery=NAME")
+    else:
+        task = WalkOn(robot, setting.task, recovery.task)
+        acting = HandoverActor(actor, recovery.actor, robot)
+    env = TaskEnv(task, trials, robots=setting.robots, seed=seed, **place)
     if scenario.push.force_n > 0:
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
-        acting = Pushed(actor, force.to(env.device), turned=True)
+        acting = Pushed(acting, force.to(env.device), turned=True)
     asked = torch.tensor(setting.command).expand(1, trials, 3)
     trial = evaluate(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
     return Outcome(row_of(scenario, trial, setting.command, success), trial, env.task)
@@ -222,6 +244,10 @@ def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: 
         "command": list(command), "scaled": list(command) != list(scenario.command),
         "bound_mps": most[0], "bound_rps": most[1],
     }  # fmt: skip
+    if "up" in trial.seen:
+        steps = torch.arange(1, len(trial.fell) + 1).unsqueeze(-1)
+        rise = torch.where(trial.seen["up"], steps, len(steps) + 1).amin(0) * trial.dt  # past the end where never
+        row |= {"risen": (rise <= IN_TIME_S).float().mean().item(), "rise_s": rise.median().item()}
     if upright.any():
         row |= {"error_mps": speed[upright].mean().item(), "error_rps": turn[upright].mean().item()}
     return row | {"cure": scenario.cure, "source": scenario.source, "settings": asdict(scenario)}

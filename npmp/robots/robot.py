@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +101,26 @@ class Robot:
     def substeps(self) -> int:
         """Physics steps per control step."""
         return round(self.physics_rate_hz / self.control_rate_hz)
+
+    def turning(self, most: Mapping[str, float]) -> Robot:
+        """The same robot with wider joint limits: joints whose names contain a key may turn to its angle either way.
+
+        Limits that are wider already stay. most: angles [rad] by parts of joints' names; nothing changes where none of
+        them is part of any.
+
+        Raises:
+          InputError: where some of the keys are part of no joint's name.
+        """
+        unknown = [part for part in most if not any(part in name for name in self.joint_names)]
+        if unknown and len(unknown) < len(most):
+            raise InputError(
+                f"no joint of '{self.name}' has {', '.join(unknown)} in its name: {', '.join(self.joint_names)}"
+            )
+        least = [
+            max((angle for part, angle in most.items() if part in name), default=-np.inf) for name in self.joint_names
+        ]
+        lower, upper = np.minimum(self.joint_lower, np.negative(least)), np.maximum(self.joint_upper, least)
+        return replace(self, joint_lower=read_only(lower), joint_upper=read_only(upper))
 
     def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
         """A fresh, editable spec of the robot alone: no floor, no light, joints limited to lower..upper.

@@ -7,8 +7,8 @@ with each other, too: nobody gets up through itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import mujoco
@@ -24,6 +24,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from npmp.sim.scene import flat_scene, let_bodies_collide
+from npmp.tasks.righting import RightingActor, RightingConfig
 
 IN_TIME_S = 3.0  # to be up within [Hwangbo]
 
@@ -45,8 +46,14 @@ class RecoverConfig:
     height_weight: float = 1.0
     pose_weight: float = 0.3  # of joints away from the home pose, of those who are upright [1/rad]
     stillness_weight: float = 0.05  # of the joints' speed, likewise [s/rad]
+    # how far joints turn either way here [rad], by parts of their names: the drives turn without end, and on its back a
+    # robot reaches the ground with legs that turn over only; others keep the robot's limits
+    joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
+    script: RightingConfig = field(default_factory=RightingConfig)  # who shows how it is done
 
     def __post_init__(self) -> None:
+        if not all(0.0 < angle < math.inf for angle in self.joint_range_rad.values()):
+            raise ValueError(f"joint_range_rad needs angles above 0, got {dict(self.joint_range_rad)}")
         object.__setattr__(self, "stand", tuple(float(v) for v in self.stand))
         ranges.above_zero(self, "drop_m", "settle_s", "upright_deg", "episode_s")
         ranges.at_least_one(self, "drops")
@@ -68,8 +75,9 @@ class Recover(DifferentiableTask):
     judged = ("not_recovered", "recovery_s", "recovery_error")
 
     def __init__(self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None):
-        """motions: not used."""
-        self.robot, self.config = robot, config or RecoverConfig()
+        """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
+        self.config = config or RecoverConfig()
+        self.robot = robot.turning(self.config.joint_range_rad)
         self.episode_s, self.trial_s = self.config.episode_s, self.config.episode_s
         self.home_height = float(robot.home_qpos[2])
 
@@ -81,11 +89,15 @@ class Recover(DifferentiableTask):
         """As `Task.bind`."""
         super().bind(env)
         self.standing = Starts(self.robot).to(env.device)
+        self._known: dict[int, tuple[Tensor, ...]] = {}
         self.fallen, self.trial = self._drops(0), False
         self.target = torch.ones(env.num_envs, 1, device=env.device)
 
     def _drops(self, seed: int) -> tuple[Tensor, ...]:
-        return tuple(part.to(self.env.device) for part in dropped(self.robot, self.config, seed, self.env.num_threads))
+        if seed not in self._known:
+            found = dropped(self.robot, self.config, seed, self.env.num_threads)
+            self._known[seed] = tuple(part.to(self.env.device) for part in found)
+        return self._known[seed]
 
     # --- episodes ---
 
@@ -117,6 +129,10 @@ class Recover(DifferentiableTask):
     def input_range(self) -> Sequence[tuple[float, float]]:
         """As `Task.input_range`."""
         return [self.config.stand]
+
+    def teacher(self) -> RightingActor:
+        """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
+        return RightingActor(self.robot, self.config.script)
 
     # --- judgement ---
 

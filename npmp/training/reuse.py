@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mocap_data.errors import InputError
@@ -14,9 +15,12 @@ from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.actors import PriorActor
 from npmp.envs import Task, TaskEnv
+from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
 from npmp.reuse import (
+    CloneTrainer,
+    CloneTrainerConfig,
     HighLevelPolicy,
     ModelTrainer,
     ModelTrainerConfig,
@@ -27,6 +31,7 @@ from npmp.reuse import (
     module_sha256,
 )
 from npmp.reuse.evaluation import effort, gait
+from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
@@ -36,10 +41,14 @@ from npmp.training.learners import distributed
 from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 
-ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig
-REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {"world_model": ModelTrainerConfig, "vmpo": VMPOTrainerConfig}
+ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig | CloneTrainerConfig
+REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
+    "world_model": ModelTrainerConfig,
+    "vmpo": VMPOTrainerConfig,
+    "clone": CloneTrainerConfig,
+}
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
-REUSE_ENVS = {"world_model": 512, "vmpo": 128}  # by default [D; sources in conf/algo]
+REUSE_ENVS = {"world_model": 512, "vmpo": 128, "clone": 256}  # by default [D; sources in conf/algo]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +189,19 @@ def _networks(
             skill = skill.in_joint_space().requires_grad_(False)
         if policy is None:
             digest = module_sha256(skill if settings.joint_space else module)
-            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=digest)
+            bound = _reach(skill, task.robot) if settings.joint_space else None
+            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=digest, bound=bound)
     if settings.joint_space:
         raise InputError("joint_space=true begins anew; to go on from a policy=RUN/policy of it give module=RUN/module")
     return skill, HighLevelPolicy.load(policy, module=module, device=settings.device).for_other_task(task)
+
+
+def _reach(skill: SkillModule, robot: Robot) -> list[float]:
+    """Bounds of latents that are joint targets: at least the module's, and as far as the joints turn."""
+    assert isinstance(skill.decoder, JointDecoder)  # who asks has seen to it; for the type checker
+    home = robot.home_joints
+    far = np.maximum(robot.joint_upper - home, home - robot.joint_lower) / skill.decoder.scale.cpu().numpy()
+    return np.maximum(far, skill.latent_range.cpu().numpy()).tolist()
 
 
 def _trainer(
@@ -196,7 +214,7 @@ def _trainer(
     *,
     new: bool,
     seed: int,
-) -> tuple[ModelTrainer | VMPOTrainer, Schedule]:
+) -> tuple[ModelTrainer | VMPOTrainer | CloneTrainer, Schedule]:
     """The algorithm with n robots, before its first iteration."""
     finite = ("reward", task.error_name, "kl")
     algo = settings.algo
@@ -205,6 +223,9 @@ def _trainer(
         schedule = Schedule(0, n * algo.unroll, finite, "algo.learner.learning_rate=")
         return VMPOTrainer(env, skill, policy, algo, seed=seed), schedule
     env = settings.env(task, n, skill, seed, episode_s=algo.episode_s)
+    if isinstance(algo, CloneTrainerConfig):
+        cloned = ("reward", task.error_name, "clone_error")
+        return CloneTrainer(env, skill, policy, algo, seed=seed), Schedule(0, n * algo.unroll, cloned, "algo.lr=")
     uniform = ImitationConfig(uniform_starts=1.0)
     recordings = None if motions is None else Imitation(task.robot, uniform, motions)
     trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)

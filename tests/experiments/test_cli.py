@@ -111,7 +111,10 @@ def test_every_choice_says_what_it_is(path: Path) -> None:
 
 def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     imitation = (["imitation"], ["mo_vmpo", "ppo", "world_model"])
-    walk = (["dribble", "hwangbo_command", "hwangbo_speed", "recover", "walk", "your_own"], ["vmpo", "world_model"])
+    walk = (
+        ["dribble", "hwangbo_command", "hwangbo_speed", "recover", "walk", "your_own"],
+        ["clone", "vmpo", "world_model"],
+    )
     offered = {"imitate": (*imitation, *walk), "reuse": (*walk, *imitation)}
     for name, (tasks, algos, other_tasks, other_algos) in offered.items():
         assert cli.main([name, "--help"]) == 0

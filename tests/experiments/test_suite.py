@@ -89,3 +89,11 @@ def test_a_policy_that_dribbles_is_refused(policy: Path, tmp_path: Path, capfd: 
     HighLevelPolicy.load(policy).commanded(Dribble(robots.load("anymal_b")), CommanderConfig()).save(folder)
     assert suite(folder, tmp_path / "out", f"module={policy.parent / 'module'}") == 2
     assert "was trained for task 'dribble'" in capfd.readouterr().err
+
+
+def test_fallen_starts_take_who_gets_up(policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert suite(policy, tmp_path / "no", "scenarios=[fallen_start]") == 2
+    assert "takes a policy that gets up: recovery=NAME" in capfd.readouterr().err
+    short = ["scenarios=[fallen_start]", "scenario.fallen_start.seconds=0.2", "recovery=anymal_b_recover"]
+    assert suite(policy, tmp_path / "out", *short) == 2
+    assert "accelerometer is imu for who walks, root for who gets up" in capfd.readouterr().err

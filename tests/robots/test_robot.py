@@ -289,3 +289,18 @@ def test_garbled_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "robot.yaml").unlink()
     with pytest.raises(InputError, match=r"no robot\.yaml in folder"):
         robots.load(tmp_path)
+
+
+def test_joints_may_turn_further_than_the_robot_says() -> None:
+    robot = robots.load("anymal_b")
+    wide = robot.turning({"HFE": 3.0, "KFE": 2.0})
+    by_name = {
+        name: (low, high) for name, low, high in zip(wide.joint_names, wide.joint_lower, wide.joint_upper, strict=True)
+    }
+    assert by_name["LF_HFE"] == (-3.0, 3.0) and by_name["RF_HAA"] == (-0.9, 0.7)
+    assert by_name["LF_KFE"] == (-2.6, 2.0)  # wider already where it is
+    assert wide.model().joint("RH_HFE").range.tolist() == pytest.approx([-3.0, 3.0])
+    assert robot.joint_upper[1] == 1.6 and wide.model_sha256 == robot.model_sha256
+    assert np.array_equal(robot.turning({"elbow": 3.0}).joint_lower, robot.joint_lower)  # of another kind of robot
+    with pytest.raises(InputError, match="no joint of 'anymal_b' has KFX in its name"):
+        robot.turning({"HFE": 3.0, "KFX": 3.0})

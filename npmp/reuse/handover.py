@@ -1,0 +1,192 @@
+"""After a fall one policy hands over to another: who walks to who gets up, and back once the robot stands.
+
+Who is down is told from what the robot senses alone: the vertical in its root frame, and how far below its root that
+and its joints put its feet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mujoco
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import policies, ranges
+from npmp.envs.feet import Feet
+from npmp.envs.state import RobotState
+from npmp.envs.task import Judgement, Start
+from npmp.envs.task_env import TaskEnv
+from npmp.reuse.actor import PolicyActor, PolicyMemory
+from npmp.reuse.policy import HighLevelPolicy, PolicyInput, find_module
+from npmp.robots import Robot
+from npmp.rollout import Actor, Decision
+from npmp.settings import from_mapping
+from npmp.sim.scene import let_bodies_collide
+from npmp.skill import SkillModule
+from npmp.tasks.recover import Recover, RecoverConfig, dropped
+from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tree import Tree, where_tree
+
+
+@dataclass(frozen=True)
+class HandoverConfig:
+    """When a robot is down, and when it stands again [D]. Raises: ValueError for values out of range."""
+
+    fallen_deg: float = 55.0  # who leans by more is down,
+    low: float = 0.5  # and so is whose feet reach less far below its root than this share of standing,
+    fallen_s: float = 0.1  # after this time
+    steady_deg: float = 15.0  # who leans by less stands,
+    high: float = 0.85  # whose feet reach as far below its root,
+    steady_rad: float = 0.35  # whose joints are all so near to the home pose,
+    steady_s: float = 0.4  # for this time
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "fallen_deg", "steady_deg", "steady_rad")
+        ranges.not_negative(self, "fallen_s", "steady_s")
+        ranges.share(self, "low", "high")
+
+
+class HandoverMemory(NamedTuple):
+    """What both policies and who of them acts carry from step to step."""
+
+    walking: Tree
+    recovery: PolicyMemory
+    recovering: Tensor  # (n,) bool: the recovery acts
+    lasted_s: (
+        Tensor  # (n,) for how long the robot has been in what ends that: down while it walks, steady while it gets up
+    )
+
+
+class HandoverActor:
+    """A walking actor, and a policy of task `recover` from the moment that a robot is down until it stands again.
+
+    The memory of each is empty when it takes over. The decision's note is whom the recovery moves, (n,) bool.
+    """
+
+    def __init__(self, walking: Actor, recovery: PolicyActor, robot: Robot, config: HandoverConfig | None = None):
+        """Raises: InputError for a recovery that is told something else than how high to stand, or wired otherwise
+        than who walks, or a robot that `Kinematics` does not serve."""
+        recovery.policy.check_task(Recover)
+        if isinstance(walking, PolicyActor):
+            for name in ("hold", "accelerometer"):
+                one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
+                if one != other:
+                    raise InputError(
+                        f"one robot cannot have two: {name} is {one} for who walks, {other} for who gets up"
+                    )
+        self.walking, self.recovery, self.config = walking, recovery, config or HandoverConfig()
+        device = next(recovery.policy.parameters()).device
+        self.feet, self.home = (
+            Feet(robot).to(device),
+            torch.tensor(robot.home_joints, dtype=torch.float32, device=device),
+        )
+        self.standing = float(robot.home_qpos[2])
+
+    def initial_memory(self, n: int) -> HandoverMemory:
+        """As `Actor.initial_memory`."""
+        memory = self.recovery.initial_memory(n)
+        asleep = torch.zeros(n, dtype=torch.bool, device=self.home.device)
+        return HandoverMemory(self.walking.initial_memory(n), memory, asleep, self.home.new_zeros(n))
+
+    def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
+        """As `Actor.act`; of any environment of the robot, whatever its task tells the walking actor."""
+        c, seen = self.config, env.observe()
+        lean, reach, away = self.posture(seen)
+        down = (lean > c.fallen_deg) | (reach < c.low * self.standing)
+        steady = (lean < c.steady_deg) & (reach > c.high * self.standing) & (away < c.steady_rad)
+        ends = torch.where(memory.recovering, steady, down)
+        lasted = torch.where(ends, memory.lasted_s + env.dt, 0.0)
+        # a robot that is put somewhere is as it is: nobody has to wait there
+        over = lasted > torch.where(memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s))
+        recovering = memory.recovering ^ over
+        lasted = torch.where(over, 0.0, lasted)
+        walk = self.walking.act(env, memory.walking, first | (over & ~recovering))
+        policy, skill = self.recovery.policy, self.recovery.skill
+        high = seen.new_ones(len(seen), 1)
+        latent, state = policy.step(PolicyInput(seen, high, memory.recovery.skill.z), memory.recovery.policy)
+        action, decoder = skill.decode(latent.mean, seen, memory.recovery.skill.decoder)
+        after = PolicyMemory(state, memory.recovery.skill._replace(z=latent.mean, decoder=decoder))
+        empty = self.initial_memory(len(seen))
+        kept = HandoverMemory(
+            where_tree(recovering, empty.walking, walk.memory),
+            where_tree(recovering, after, empty.recovery),
+            recovering,
+            lasted,
+        )
+        return Decision(torch.where(recovering.unsqueeze(-1), action, walk.action), kept, recovering)
+
+    def posture(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their lowest foot is below
+        the root (n,) [m], and by how much the joint farthest from the home pose misses it, (n,) [rad]."""
+        nu = len(self.home)
+        joints, up = seen[:, :nu], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
+        lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
+        level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
+        feet = self.feet(seen.new_zeros(len(seen), 3), level, joints + self.home).flatten(1, 2)  # (n, F K, 3)
+        reach = (-(feet * up.unsqueeze(1)).sum(-1)).amax(-1) + self.feet.radius
+        return lean, reach, joints.abs().amax(-1)
+
+
+class Recovery(NamedTuple):
+    """Who gets up."""
+
+    actor: PolicyActor
+    task: RecoverConfig  # that it was trained for
+
+
+def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "cpu") -> Recovery:
+    """A policy of task `recover`, shipped or a folder, and the task that it was trained for.
+
+    In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has them, its `robot`
+    and its `add_to_scene`.
+
+    Raises:
+      InputError: for no such policy, or one of another task or robot.
+    """
+    folder = policies.find(str(name))
+    policy = HighLevelPolicy.load(folder, device=device)
+    policy.check_task(Recover)
+    skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
+    skill.check_robot(robot)
+    settings: Mapping[str, Any] = policy.contract.training.get("settings", {})
+    return Recovery(PolicyActor(policy, skill), from_mapping(RecoverConfig, settings, at="the policy's settings"))
+
+
+class WalkOn(Walk):
+    """Walking that falls do not end, of a robot that can get up: its joints turn as in task `recover`, its bodies
+    collide with each other. Episodes begin where drops have left the robot.
+
+    It is no task of its own: a walking policy is told and judged what task `walk` says. Seen, too: `up`, (n,) bool.
+    """
+
+    def __init__(self, robot: Robot, config: WalkConfig, recover: RecoverConfig):
+        super().__init__(robot.turning(recover.joint_range_rad), config)
+        self.recover, self.falls = recover, Recover(robot, recover)
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """As `Walk.add_to_scene`, and bodies collide."""
+        super().add_to_scene(spec)
+        let_bodies_collide(spec, self.robot)
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Task.bind`."""
+        super().bind(env)
+        wanted = replace(self.recover, drops=max(self.recover.drops, env.num_envs))
+        self.fallen = tuple(part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads))
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """As `Task.start`: on drops, each robot on its own."""
+        row = ids % len(self.fallen[0])
+        qpos, qvel, state = (part[row] for part in self.fallen)
+        return Start(qpos, qvel, RobotState.unpack(state))
+
+    def judge(self) -> Judgement:
+        """As `Walk.judge`, but that nobody fails whose simulation has not broken down."""
+        told, env = super().judge(), self.env
+        up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
+        return told._replace(failed=env.robots.broken, seen=told.seen | {"up": up})

@@ -1,0 +1,159 @@
+"""A scripted way of getting up for quadrupeds whose legs turn all the way around: who shows a policy how it is done.
+
+Lying on its back a robot stretches the legs of one side past its back until they push it over; on its side it presses
+with the legs below; on its belly it crouches, then stands up. Where the joints should be follows from how far it is
+rolled over, by keyframes; which side it rolls over and whether it stands up already is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.rollout import Decision
+
+Keyframes = tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class RightingConfig:
+    """How ANYmal B gets up [D: by the cross-entropy method in simulation, docs/recovery.md]. Keyframes are joint angles
+    [rad] of the left fore leg, from the root outwards; the other legs' are its mirror images.
+    Raises ValueError for values out of range."""
+
+    roll_deg: tuple[float, ...] = (
+        0.0,
+        36.0,
+        63.0,
+        90.0,
+        111.6,
+        135.0,
+        180.0,
+    )  # of the keyframes: 0 upright, 180 on its back
+    # legs of the side that it rolls over
+    below: Keyframes = (
+        (-0.03, 1.52, -2.77),
+        (-0.16, 1.27, -2.49),
+        (-0.64, -1.98, 0.29),
+        (-0.65, -2.67, 0.13),
+        (-0.1, -2.99, -0.45),
+        (0.88, -2.4, -1.61),
+        (0.78, -1.64, -2.51),
+    )
+    # the others
+    above: Keyframes = (
+        (0.11, 1.07, -2.41),
+        (-0.02, 1.88, -2.55),
+        (-0.49, -0.93, -2.57),
+        (-0.26, -0.75, -1.09),
+        (-0.31, -2.08, -0.61),
+        (0.85, -2.88, 0.03),
+        (-0.09, -2.79, -1.11),
+    )
+    speed: float = 12.0  # by which targets change at most [rad/s]
+    upright_deg: float = 34.4  # who leans less stands up from the crouch of the first keyframe
+    near: float = 0.5  # once all joints are so near to it [rad],
+    wait_s: float = 0.5  # or after this time
+    firm: float = 1.0  # standing, targets are beyond the home pose by so much of what joints miss it by
+    turn_back_deg: float = 28.6  # rolling over one's back by more changes the side
+
+    def __post_init__(self) -> None:
+        for name in ("below", "above"):  # lists as they come from a file become tuples
+            object.__setattr__(self, name, tuple(tuple(float(v) for v in frame) for frame in getattr(self, name)))
+        object.__setattr__(self, "roll_deg", tuple(float(v) for v in self.roll_deg))
+        ranges.above_zero(self, "speed", "upright_deg", "near", "turn_back_deg")
+        ranges.not_negative(self, "wait_s", "firm")
+        rising = all(low < high for low, high in zip(self.roll_deg, self.roll_deg[1:], strict=False))
+        if len(self.roll_deg) < 2 or not rising or self.roll_deg[0] != 0.0 or self.roll_deg[-1] != 180.0:
+            raise ValueError(f"roll_deg must rise from 0 to 180, got {list(self.roll_deg)}")
+        for name in ("below", "above"):
+            frames = getattr(self, name)
+            if len(frames) != len(self.roll_deg) or any(len(frame) != 3 for frame in frames):
+                raise ValueError(f"{name} needs three angles at each of {len(self.roll_deg)} roll_deg")
+
+
+class RightingMemory(NamedTuple):
+    """What the script carries from step to step."""
+
+    side: Tensor  # (n,) that it rolls over: 1 its right, -1 its left; 0 where an episode begins
+    upright_s: Tensor  # (n,) for how long it has not leaned much
+    stands: Tensor  # (n,) bool: it stands up, or has
+
+
+class RightingActor:
+    """The script as an actor; it knows robots' true states, and goes on from whatever targets they had before."""
+
+    def __init__(self, robot: Robot, config: RightingConfig | None = None):
+        """Raises: InputError for a robot without four legs of three joints, or mirrors left_right and front_back."""
+        self.config = config or RightingConfig()
+        self.sign, self.left = (torch.tensor(part) for part in _legs(robot))
+        self.home = torch.tensor(robot.home_joints, dtype=torch.float32)
+
+    def initial_memory(self, n: int) -> RightingMemory:
+        """As `Actor.initial_memory`."""
+        none = self.home.new_zeros(n)
+        return RightingMemory(none, none.clone(), torch.zeros(n, dtype=torch.bool))
+
+    def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        c, state = self.config, env.state
+        device = state.joint_pos.device
+        up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
+        roll = torch.atan2(up[..., 1], up[..., 2])
+        side = torch.where(memory.side == 0.0, torch.where(roll >= 0.0, 1.0, -1.0), memory.side)
+        turned = (roll * side < 0.0) & (roll.abs() < math.pi - math.radians(c.turn_back_deg))
+        side = torch.where(turned, -side, side)
+        along = roll * side
+        along = torch.where(along < -0.5 * math.pi, math.pi, along.clamp(min=0.0))  # a bit beyond one's back
+        crouch = self._targets(along, side)
+        upright = up[..., 2] > math.cos(math.radians(c.upright_deg))
+        near = (state.joint_pos - crouch).abs().amax(-1) < c.near
+        waited = torch.where(upright, memory.upright_s + env.dt, 0.0)
+        stands = upright & (memory.stands.to(device) | near | (waited > c.wait_s))
+        home, most = self.home.to(device), c.speed * env.dt
+        firm = home + c.firm * (home - state.joint_pos).clamp(-c.near, c.near)
+        target = torch.where(stands.unsqueeze(-1), firm, crouch)
+        target = state.setpoint + (target - state.setpoint).clamp(-most, most)
+        return Decision(target - home, RightingMemory(side, waited, stands))
+
+    def _targets(self, roll: Tensor, side: Tensor) -> Tensor:
+        """Joints (n, nu) of the keyframes about rolls of (n,) [rad], 0 to pi, over a side (n,)."""
+        c = self.config
+        knots = roll.new_tensor(c.roll_deg).deg2rad()
+        frames = roll.new_tensor((c.below, c.above))  # (2, K, 3)
+        i = (torch.searchsorted(knots, roll.contiguous(), right=True) - 1).clamp(0, len(knots) - 2)
+        share = ((roll - knots[i]) / (knots[i + 1] - knots[i])).unsqueeze(-1)
+        legs = torch.lerp(frames[:, i], frames[:, i + 1], share)  # (2, n, 3)
+        above = self.left.to(roll.device) == (side > 0.0).unsqueeze(-1)  # (n, 4)
+        chosen = torch.where(above.unsqueeze(-1), legs[1].unsqueeze(1), legs[0].unsqueeze(1))
+        return (chosen * self.sign.to(roll)).flatten(1)
+
+
+def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
+    """By which the first leg's angles are multiplied for each of four legs, (4, 3), and which are on the left, (4,)
+    bool."""
+    wanted, mirrors = {"left_right", "front_back"}, robot.symmetries
+    if len(robot.joint_names) != 12 or len(robot.foot_bodies) != 4 or not wanted <= set(mirrors):
+        raise InputError(f"'{robot.name}' has no script for getting up: it takes four legs of three joints and mirrors")
+    model = robot.model(visuals=False)
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.home_qpos
+    mujoco.mj_kinematics(model, data)
+    feet = np.array([data.body(foot).xpos for foot in robot.foot_bodies])
+    first = np.zeros((4, 3))
+    first[np.argmax(feet[:, 0] + feet[:, 1])] = 1.0  # the left fore leg's own
+    behind = mirrors["front_back"].mirror_joints(first.ravel())
+    legs = sum(mirrors["left_right"].mirror_joints(image) for image in (first.ravel(), behind)) + first.ravel() + behind
+    if not np.all(np.abs(legs) == 1.0):
+        raise InputError(f"'{robot.name}' has no script for getting up: its legs' joints do not stand side by side")
+    return legs.reshape(4, 3).astype(np.float32), feet[:, 1] > 0.0

@@ -1,0 +1,84 @@
+"""Learning from a teacher: what is fitted is what the teacher says; a run goes on to the bit; who cannot be taught."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks.recover import Recover, RecoverConfig
+from tests.environments import walk_env
+
+CONFIG = CloneTrainerConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
+
+
+def trainer(robot: Robot, skill: SkillModule, config: CloneTrainerConfig = CONFIG, seed: int = 0) -> CloneTrainer:
+    plain = skill.in_joint_space()
+    env = TaskEnv(Recover(robot, RecoverConfig(drops=6)), 6, num_threads=1, seed=seed)
+    torch.manual_seed(seed)
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+    return CloneTrainer(
+        env, plain, HighLevelPolicy.for_task(plain, env.task, net=net, bound=[8.0] * 12), config, seed=seed
+    )
+
+
+def test_the_policy_comes_nearer_to_what_the_teacher_says(robot: Robot, skill: SkillModule) -> None:
+    run = trainer(robot, skill, CloneTrainerConfig(unroll=4, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2)))
+    gathered = run.gather(0.0)
+    first = run.iteration(0.0, gathered)["clone_error"]
+    for _ in range(4):
+        last = run.iteration(0.0, gathered)["clone_error"]
+    assert last < 0.4 * first
+    lesson = gathered.data
+    assert lesson.given.proprioception.shape[:2] == (4, 6) == lesson.shown.shape[:2]
+    assert run.env_steps == 5 * 24
+
+
+def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: SkillModule) -> None:
+    run = trainer(robot, skill)
+    lesson = run.gather(0.0).data
+    # where the teacher acts its targets are what robots sense as their last setpoints
+    told = lesson.given.proprioception[1:, :, 12:24]
+    torch.testing.assert_close(told, lesson.shown[:-1], atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(lesson.given.z_prev[1:] * run.skill.decoder.scale, lesson.shown[:-1])
+    late = trainer(robot, skill)
+    lesson = late.gather(0.5).data
+    assert (lesson.given.proprioception[1:, :, 12:24] - lesson.shown[:-1]).abs().amax() > 0.05
+
+
+def test_a_run_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
+    run = trainer(robot, skill)
+    run.iteration(0.0)
+    kept = copy.deepcopy(run.state_dict())
+    expected = run.iteration(0.1)
+    other = trainer(robot, skill, seed=5)
+    other.load_state_dict(kept)
+    assert other.iteration(0.1) == expected
+    for one, two in zip(run.policy.parameters(), other.policy.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
+    run = trainer(robot, skill)
+    parts = [run.gather(0.0), run.gather(0.0)]
+    both = run.merge(parts)
+    assert both.data.shown.shape == (4, 12, 12) and both.data.hidden.shape == (12, 16) and both.env_steps == 48
+
+
+def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    walk = walk_env(robot, 2)
+    with pytest.raises(InputError, match="nobody shows how task 'walk' is done"):
+        CloneTrainer(walk, skill.in_joint_space(), policy)
+    env = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
+    with pytest.raises(InputError, match="joint_space=true"):
+        CloneTrainer(env, skill, policy)
+    for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}):
+        with pytest.raises(ValueError):
+            CloneTrainerConfig(**wrong)  # type: ignore[arg-type]
