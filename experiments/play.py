@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig
@@ -21,6 +21,7 @@ from npmp.experiments.inferred import IN_REUSE
 from npmp.experiments.typed import build
 from npmp.play import Cast, Session
 from npmp.reuse import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.reuse.handover import HandoverActor, Recovery, load_recovery
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.training.signals import Stopped, signals_noted
@@ -68,17 +69,29 @@ def cast_of(config: DictConfig) -> tuple[Cast, str | None]:
     settings: dict[str, Any] = (
         {} if task is None else {task: build(tasks.find(task).config_type, config.task, at="task")}
     )
-    recovery = None if config.recovery is None else _actor(str(config.recovery), None, robot)
-    if recovery is not None and recovery.policy.contract.task != "recover":
-        raise InputError(f"recovery={config.recovery} was trained for '{recovery.policy.contract.task}', not to get up")
     cast = Cast(
-        robot, skill, actors, settings, _presets(config, skill), _motions(config, robot), recovery,
-        int(config.threads or 1),
+        robot, skill, actors, settings, _presets(config, skill), _motions(config, robot),
+        _recovery(config.recovery, robot, actors), int(config.threads or 1),
     )  # fmt: skip
     mode = config.mode or (None if task is None else STARTS.get(task, task))
     if mode is not None and mode not in cast.modes:
         raise InputError(f"no mode '{mode}' with these; there are: {', '.join(cast.modes)}")
     return cast, mode
+
+
+def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor]) -> Recovery | None:
+    """Who gets up what has fallen: the named one, else the robot's shipped one where it goes with who walks."""
+    shipped = f"{robot.name}_recover"
+    if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
+        return None
+    found = load_recovery(name or shipped, robot)
+    try:
+        HandoverActor(actors["walk"], found.actor, robot)
+    except InputError:
+        if name is not None:
+            raise
+        return None
+    return found
 
 
 def _actors(config: DictConfig, robot: Robot) -> tuple[dict[str, PolicyActor], SkillModule]:

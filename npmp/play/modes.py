@@ -26,6 +26,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import EnvStep, Start, Task
 from npmp.envs.task_env import TaskEnv
 from npmp.reuse import PolicyActor
+from npmp.reuse.handover import GetUpActor, Recovery, WalkOn
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.sim.terrain import PERIOD_M, TERRAINS
@@ -100,7 +101,7 @@ class Cast:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of tasks, by name; else their own
     presets: Mapping[str, RobotBatchConfig] = field(default_factory=lambda: {"none": RobotBatchConfig()})
     make_motions: Callable[[], MotionSet] | None = None  # called once, when motions are first needed
-    recovery: Actor | None = None  # who gets up what has fallen; None: it is put back
+    recovery: Recovery | None = None  # who gets up what has fallen while it is steered; None: it is put back
     num_threads: int = 1
 
     def __post_init__(self) -> None:
@@ -160,6 +161,7 @@ class Mode(ABC):
     rough: ClassVar[bool] = False  # whether its ground may be
     steers: ClassVar[bool] = False  # whether it takes commands
     ghost: Floats | None = None  # (nq,) a pose to be shown beside
+    rescuer: Actor | None = None  # who gets up what has fallen; None: it is put back
     actor: Actor
     task: Any
 
@@ -268,7 +270,11 @@ class Steer(Mode):
         self.actor = cast.policies["walk"]
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
-        walk = Walk(cast.robot, _on_ground(cast, world, command_range=((a, b), (c, d), (e, f))))
+        asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
+        walk = Walk(cast.robot, asked)
+        if cast.recovery is not None:
+            walk = WalkOn(cast.robot, asked, cast.recovery.task, dropped=False)
+            self.rescuer = GetUpActor(cast.recovery.actor)
         super().__init__(cast, world, seed, walk, self.actor.skill)
 
     def ask(self, axes: tuple[float, float, float]) -> None:

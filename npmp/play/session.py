@@ -158,21 +158,19 @@ class Session:
             self.put_back()
         elif (fallen := bool(env.fallen(env.state))) or mode.lost(step):
             self._lie(fallen, env.dt)
-        elif self._rescuer is not None:
+        elif self._down_s:
             self._up_s += env.dt
             if self._up_s >= UP_S:
                 self._go_on()
         elif mode.over(step):
             mode.again()
             self._afresh()
-        else:
-            self._down_s = 0.0
 
     def _lie(self, fallen: bool, dt: float) -> None:
         """A step on the ground: who rescues begins, and where nobody does or it takes too long, it is put back."""
         self.falls += fallen and self._down_s == 0.0
         self._down_s, self._up_s = self._down_s + dt, 0.0
-        rescuer = self.cast.recovery if fallen else None
+        rescuer = self.mode.rescuer if fallen else None
         if rescuer is not None and self._rescuer is None and self._down_s >= PUT_BACK_S:
             self._rescuer, self._memory = rescuer, rescuer.initial_memory(1)
             self._first = torch.ones(1, dtype=torch.bool)
@@ -180,7 +178,10 @@ class Session:
             self.put_back()
 
     def _go_on(self) -> None:
-        self._rescuer, self._down_s = None, 0.0
+        self._down_s = 0.0
+        if self._rescuer is None:
+            return
+        self._rescuer = None
         self._memory = self.mode.actor.initial_memory(1)
         self._first = torch.ones(1, dtype=torch.bool)
 

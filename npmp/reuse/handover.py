@@ -51,6 +51,26 @@ class HandoverConfig:
         ranges.share(self, "low", "high")
 
 
+class GetUpActor:
+    """A policy of task `recover` in whatever environment of its robot: it is asked to stand as high as at home."""
+
+    def __init__(self, recovery: PolicyActor):
+        """Raises: InputError for a policy that is told something else than how high to stand."""
+        recovery.policy.check_task(Recover)
+        self.policy, self.skill = recovery.policy, recovery.skill
+        self.initial_memory = recovery.initial_memory
+
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        return self.answer(env.observe(), memory)
+
+    def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
+        """What it does where robots sense (n, o)."""
+        latent, state = self.policy.step(PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy)
+        action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
+        return Decision(action, PolicyMemory(state, memory.skill._replace(z=latent.mean, decoder=decoder)))
+
+
 class HandoverMemory(NamedTuple):
     """What both policies and who of them acts carry from step to step."""
 
@@ -71,7 +91,7 @@ class HandoverActor:
     def __init__(self, walking: Actor, recovery: PolicyActor, robot: Robot, config: HandoverConfig | None = None):
         """Raises: InputError for a recovery that is told something else than how high to stand, or wired otherwise
         than who walks, or a robot that `Kinematics` does not serve."""
-        recovery.policy.check_task(Recover)
+        self.recovery = GetUpActor(recovery)
         if isinstance(walking, PolicyActor):
             for name in ("hold", "accelerometer"):
                 one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
@@ -79,7 +99,7 @@ class HandoverActor:
                     raise InputError(
                         f"one robot cannot have two: {name} is {one} for who walks, {other} for who gets up"
                     )
-        self.walking, self.recovery, self.config = walking, recovery, config or HandoverConfig()
+        self.walking, self.config = walking, config or HandoverConfig()
         device = next(recovery.policy.parameters()).device
         self.feet, self.home = (
             Feet(robot).to(device),
@@ -106,19 +126,15 @@ class HandoverActor:
         recovering = memory.recovering ^ over
         lasted = torch.where(over, 0.0, lasted)
         walk = self.walking.act(env, memory.walking, first | (over & ~recovering))
-        policy, skill = self.recovery.policy, self.recovery.skill
-        high = seen.new_ones(len(seen), 1)
-        latent, state = policy.step(PolicyInput(seen, high, memory.recovery.skill.z), memory.recovery.policy)
-        action, decoder = skill.decode(latent.mean, seen, memory.recovery.skill.decoder)
-        after = PolicyMemory(state, memory.recovery.skill._replace(z=latent.mean, decoder=decoder))
+        up = self.recovery.answer(seen, memory.recovery)
         empty = self.initial_memory(len(seen))
         kept = HandoverMemory(
             where_tree(recovering, empty.walking, walk.memory),
-            where_tree(recovering, after, empty.recovery),
+            where_tree(recovering, up.memory, empty.recovery),
             recovering,
             lasted,
         )
-        return Decision(torch.where(recovering.unsqueeze(-1), action, walk.action), kept, recovering)
+        return Decision(torch.where(recovering.unsqueeze(-1), up.action, walk.action), kept, recovering)
 
     def posture(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their lowest foot is below
@@ -159,14 +175,15 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
 
 class WalkOn(Walk):
     """Walking that falls do not end, of a robot that can get up: its joints turn as in task `recover`, its bodies
-    collide with each other. Episodes begin where drops have left the robot.
+    collide with each other. Episodes begin where drops have left the robot, or as those of `Walk`.
 
     It is no task of its own: a walking policy is told and judged what task `walk` says. Seen, too: `up`, (n,) bool.
     """
 
-    def __init__(self, robot: Robot, config: WalkConfig, recover: RecoverConfig):
+    def __init__(self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True):
+        """dropped: whether episodes begin on drops."""
         super().__init__(robot.turning(recover.joint_range_rad), config)
-        self.recover, self.falls = recover, Recover(robot, recover)
+        self.recover, self.falls, self.dropped = recover, Recover(robot, recover), dropped
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """As `Walk.add_to_scene`, and bodies collide."""
@@ -176,11 +193,15 @@ class WalkOn(Walk):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
+        if not self.dropped:
+            return
         wanted = replace(self.recover, drops=max(self.recover.drops, env.num_envs))
         self.fallen = tuple(part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads))
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """As `Task.start`: on drops, each robot on its own."""
+        if not self.dropped:
+            return super().start(ids, generator, **where)
         row = ids % len(self.fallen[0])
         qpos, qvel, state = (part[row] for part in self.fallen)
         return Start(qpos, qvel, RobotState.unpack(state))

@@ -43,7 +43,7 @@ def test_a_task_is_a_mode() -> None:
         (["mode=fly"], "no mode 'fly' with these; there are: steer, dribble"),
         (["port=70000"], "from 0 to 65535"),
         (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
-        (["recovery=anymal_b_walk"], "not to get up"),
+        (["recovery=anymal_b_walk"], "was trained for task 'walk'"),
         (["policy=nobody"], "no policy 'nobody'"),
     ],
 )

@@ -14,6 +14,7 @@ from npmp.actors import SkillMemory, skill_memory
 from npmp.play import MODES, Cast, Session, World
 from npmp.play.realtime import BEHIND_S, Player
 from npmp.play.session import MOST_PUSH, PUT_BACK_S
+from npmp.reuse.handover import load_recovery
 from npmp.rollout import Decision
 
 
@@ -205,7 +206,8 @@ class Rescuer:
 
 def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
     rescuer = Rescuer(cast)
-    session = Session(replace(cast, recovery=rescuer))
+    session = Session(cast)
+    session.mode.rescuer = rescuer
     toppled(session)
     steps(session, PUT_BACK_S + 1.0)
     assert session.snapshot().down and rescuer.acted > 20
@@ -215,6 +217,18 @@ def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
     acted = rescuer.acted
     steps(session, 0.5)
     assert not session.snapshot().down and rescuer.acted == acted
+
+
+def test_what_has_fallen_gets_up_by_itself_and_walks_on(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `npmp play` has it: `anymal_b_recover` beside the walking policy, nobody puts the robot back."""
+    session = Session(replace(cast, recovery=load_recovery("anymal_b_recover", cast.robot)))
+    toppled(session)
+    monkeypatch.setattr(session, "put_back", lambda: pytest.fail("it was put back"))
+    steps(session, PUT_BACK_S + 4.0)
+    assert not session.snapshot().down
+    session.steer(1.0, 0.0, 0.0)
+    steps(session, 2.0)
+    assert not session.snapshot().down and session.snapshot().achieved[0] > 0.5 and session.falls == 1
 
 
 def test_there_is_something_to_play_with(cast: Cast) -> None:
