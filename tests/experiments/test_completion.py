@@ -19,7 +19,7 @@ NPMP = shlex.join(["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "npmp.expe
 
 def test_what_may_follow() -> None:
     expected = {
-        "npmp re": ["retarget", "reuse"],
+        "npmp re": ["retarget", "reuse", "render"],
         "npmp help exp": ["export"],
         "npmp completion f": ["fish"],
         "npmp reuse evaluation.r": ["evaluation.robots="],

@@ -10,7 +10,7 @@ import pytest
 from npmp.experiments import help as npmp_help
 from npmp.experiments.cli import VERBS
 
-ROOT = Path(npmp_help.__file__).parents[1]
+ROOT = Path(npmp_help.__file__).parents[2]
 ON_CUDA = {"imitate", "reuse", "evaluate", "suite", "bench"}
 
 
