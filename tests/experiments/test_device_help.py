@@ -11,7 +11,7 @@ from npmp.experiments import help as npmp_help
 from npmp.experiments.cli import VERBS
 
 ROOT = Path(npmp_help.__file__).parents[2]
-ON_CUDA = {"imitate", "reuse", "evaluate", "suite", "bench"}
+ON_CUDA = {"imitate", "reuse", "evaluate", "suite", "bench", "render"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
