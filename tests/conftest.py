@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("MUJOCO_GL", "disable")
+os.environ.setdefault("RAY_worker_niceness", "0")  # 15 otherwise: beside other tests its workers would hardly run
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,13 @@ from retarget import retarget_many
 # The same examples every time: a failure seen once is seen again. No time limit per example, machines differ.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Whatever opens a browser is marked so."""
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ FLAGS = [
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # a machine may be busy with other things
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), pytest.mark.slow]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), pytest.mark.browser]
 
 
 @pytest.fixture
