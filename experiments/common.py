@@ -66,6 +66,8 @@ PATH_KEYS = frozenset(
         "evaluations",
         "wander",
         "task.path",
+        "recovery",
+        "model",
         "actuator",
         "truth",
         "bundle",
@@ -346,6 +348,8 @@ def _in_hydra(value: Any) -> str:
         return "{" + ",".join(f"{key}:{_in_hydra(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_in_hydra, value)) + "]"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return (
         {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,15 @@ def export_page(config: DictConfig, run: Run) -> int:
     found = [Trained.load(str(name), config.module) for name in (policies.names() if asked == ["all"] else asked)]
     if asked == ["all"]:
         found = [one for one in found if one.policy.contract.command == COMMAND]
+    names = [one.folder.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"two policies are called {', '.join(twice)}: the page calls them by their folders; rename one"
+        )
+    if odd := [name for name in names if not re.fullmatch(r"[\w.-]+", name)]:
+        raise InputError(
+            f"the page calls policies by their folders: letters, digits, '.', '_' and '-' are expected, not {odd[0]!r}"
+        )
     for one in found:
         refuse_other_commands(one.folder.name, one.policy.contract.command)
     with tempfile.TemporaryDirectory() as scratch:

@@ -38,6 +38,8 @@ def new_task(name: str, folder: Path) -> int:
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name):
         raise InputError(f"name={name}: small letters, digits and '_' are expected, beginning with a letter")
+    if name in ("starts", "judgement", "task"):  # the scaffold imports classes of these names
+        raise InputError(f"name={name}: a class of this name is there already; give the task another one")
     if name in choices("task"):
         raise InputError(f"'{name}' is a task of this package; give the new one another name")
     names = {"name": name, "Name": "".join(word.capitalize() for word in name.split("_"))}

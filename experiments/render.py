@@ -48,6 +48,8 @@ TRIAL_S, LONGEST_S = 10.0, 60.0  # of a policy where seconds= does not say; of a
 
 def run(config: DictConfig, run: Run) -> int:
     """Let the robot move, draw it, write the file."""
+    if config.at is not None and not isinstance(config.at, int | float):
+        raise InputError(f"at={config.at}: a number of seconds is expected")
     above_zero(config, "fps", *(key for key in ("seconds", "max_mb") if config[key] is not None))
     size = size_of(config)
     suffix = check_format(run.folder)
@@ -96,9 +98,15 @@ def told(story: Path, run: Run) -> list[Shot]:
             raise InputError(f"{story}, line {number}: {error}") from error
         if not arguments:
             continue
+        if any(argument.startswith("-") for argument in arguments):
+            raise InputError(
+                f"{story}, line {number}: key=value is expected, as npmp render takes them, without options"
+            )
         found = main.jobs(arguments)
         if found is None:
             raise InputError(f"{story}, line {number}: cannot be read")
+        if len(found) != 1:
+            raise InputError(f"{story}, line {number}: one shot a line")
         [job] = found
         try:
             if job.wrong is not None:
@@ -131,12 +139,13 @@ def shot_of(config: DictConfig, run: Run) -> Shot:
     kinds = {"policy": of_policy, "module": of_module, "data": of_motion, "rollouts": of_rollouts}
     shot = kinds[given[0]](config, run, robots.load(config.robot.name))
     look: dict[str, Any] = {"azimuth": float(config.azimuth), "elevation": float(config.elevation)}
+    above_zero(config, "fps", *(key for key in ("seconds", "distance") if config[key] is not None))
     distance = None if config.distance is None else float(config.distance)
     return replace(
         shot,
         view=View(str(config.camera), distance=distance, **look),
-        title=shot.title if config.title is None else str(config.title),
-        note=shot.note if config.note is None else str(config.note),
+        title=shot.title if config.title is None else " ".join(str(config.title).split()),
+        note=shot.note if config.note is None else " ".join(str(config.note).split()),
         shown=tuple(str(part) for part in config.show),
     )
 

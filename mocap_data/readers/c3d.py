@@ -201,7 +201,7 @@ def _points(path: Path, header: _Header) -> tuple[Array, Array]:
     if importlib.util.find_spec("ezc3d") is None:
         raise InputError(f"{path}: reading C3D needs the package ezc3d; install it with: pip install 'npmp[c3d]'")
     megabytes = path.stat().st_size / 2**20
-    command = [sys.executable, "-c", _CHILD, str(path.resolve()), str(int(_MEMORY + 100 * megabytes * 2**20))]
+    command = [sys.executable, "-P", "-c", _CHILD, str(path.resolve()), str(int(_MEMORY + 100 * megabytes * 2**20))]
     try:
         child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S + _TIMEOUT_S_PER_MB * megabytes)
     except subprocess.TimeoutExpired:

@@ -292,7 +292,7 @@ def spawn(
 ) -> subprocess.Popen[str]:
     """Start the robot's process; it prints its summary as JSON when it ends, some time after the controller has."""
     told = {"robot": robot, "accelerometer": accelerometer, "address": address, "seed": seed, "priority": priority}
-    arguments = [sys.executable, "-m", "npmp.deploy.simulated", json.dumps({**told, "config": asdict(config)})]
+    arguments = [sys.executable, "-P", "-m", "npmp.deploy.simulated", json.dumps({**told, "config": asdict(config)})]
     # in a session of its own: Ctrl-C is for the controller, which then damps the robot
     return subprocess.Popen(
         arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True

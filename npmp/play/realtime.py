@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from mocap_data.errors import InputError
@@ -28,6 +28,7 @@ class Player:
         self.session, self._show, self._clock = session, show, clock or SystemClock()
         self.speed, self.paused, self.busy, self.note = 1.0, False, "", ""
         self._once, self._wishes = 0, queue.SimpleQueue[Wish]()
+        self._maker = ThreadPoolExecutor(1)  # of modes
         self._times: deque[tuple[float, float]] = deque()  # real and simulated [s]
         self._opening = 0
 
@@ -47,7 +48,7 @@ class Player:
         (real, simulated), (now, then) = self._times[0], self._times[-1]
         return (then - simulated) / max(now - real, 1e-9)
 
-    def open(self, mode: str, **world: object) -> None:
+    def open(self, mode: str, /, **world: object) -> None:
         """Go over to a mode, in another world where `world` says so; it is made in a thread of its own, and the present
         one goes on until then. To be called where `run` is, by a wish."""
         self._opening += 1
@@ -59,6 +60,8 @@ class Player:
             raise InputError(str(error)) from error
 
         def make() -> None:
+            if number != self._opening:
+                return  # somebody has asked for another one meanwhile
             try:
                 made = self.session.made(mode, settings)
             except Exception as error:  # it belongs to whoever runs the session
@@ -66,7 +69,7 @@ class Player:
             else:
                 self.ask(lambda session: self._opened(number, lambda: session.enter(made, settings)))
 
-        threading.Thread(target=make, daemon=True).start()
+        self._maker.submit(make)
 
     def _opened(self, number: int, enter: Callable[[], None]) -> None:
         if number == self._opening:  # else somebody has asked for another one meanwhile
@@ -91,6 +94,9 @@ class Player:
                 wish(self.session)
             except InputError as error:
                 self.note = str(error)
+            except Exception as error:  # of a wish that nobody has thought of: the robot goes on
+                traceback.print_exception(error)
+                self.note = f"not done: {error}"
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Until `stop` says so. What the session raises, but for an `InputError` of a wish, ends it."""

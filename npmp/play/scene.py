@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import mujoco
 import numpy as np
 import trimesh
 import viser
+from websockets.asyncio import server as serving
 
 from npmp.play.modes import Floats
 from npmp.play.session import Session, Snapshot
@@ -35,8 +38,11 @@ class Scene:
 
     def __init__(self, robot: Robot, pointed: Pointed):
         """Start viser's server on a free local port. pointed: is called in viser's thread."""
-        with _quiet():
+        # viser asks nobody where they come from: a page of another website may not connect, our own server names none
+        closed = functools.partial(serving.serve, origins=[None])
+        with _quiet(), mock.patch.object(serving, "serve", closed):
             self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
+        self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]  # no tunnel to elsewhere
         self.port: int = self.server.get_port()
         self._pointed, self.centre = pointed, np.zeros(3)
         self._home = float(robot.home_qpos[2])

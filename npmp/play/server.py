@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import viser
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
@@ -81,13 +82,13 @@ class Server:
         self._files = {path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES}
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
-        self._refused: list[OSError] = []  # by the system, to listen
+        self._refused: list[OSError | UnicodeError] = []  # by the system, to listen
         self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self._ready.wait()
         for error in self._refused:
-            reason = error.strerror or error
+            reason = getattr(error, "strerror", None) or error
             raise InputError(f"cannot serve at {host}:{port} ({reason}); choose another port= or host=") from error
 
     @property
@@ -106,7 +107,7 @@ class Server:
                 self._connected, self._host, self._port, process_request=self._answer, max_size=VIEW_BYTES,
                 compression=None, select_subprotocol=_viser_protocol, max_queue=64,
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             self._refused.append(error)
             self._ready.set()
             return
@@ -273,6 +274,8 @@ class Server:
 
     def pointed(self, what: str, where: Any) -> None:
         """As `npmp.play.scene.Pointed`; of the viewer who steers, others' are not passed on."""
+        if what in ("floor", "ball") and not np.isfinite(where).all():
+            return
         if what == "floor" and self._aim == "ball":
             what, self._aim = "ball", "target"
 

@@ -82,7 +82,8 @@ class Session:
     def push(self, body: str, point: Any, drag: Any) -> None:
         """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged (3,) [m]."""
         place, way = (np.array(part, dtype=np.float64) for part in (point, drag))
-        if body not in self._bodies or not np.isfinite(place).all() or not np.isfinite(way).all():
+        sound = place.shape == way.shape == (3,) and np.isfinite(place).all() and np.isfinite(way).all()
+        if body not in self._bodies or not sound:
             raise InputError(f"no body {body!r:.40} to be pushed there")
         index, size = self._bodies.index(body), float(np.linalg.norm(way))
         force = way * self.mass * min(PUSH_PER_M, MOST_PUSH / max(size, 1e-9))
@@ -96,7 +97,7 @@ class Session:
             self._wrench(self._push[0], np.zeros(3), np.zeros(3))
         self._push = None
 
-    def change(self, **settings: Any) -> bool:
+    def change(self, /, **settings: Any) -> bool:
         """Another world, by the fields of `World`. Returns whether the ground is another one: then the present mode has
         to be `made` anew and entered.
 

@@ -57,7 +57,11 @@ def reasons(timeout_s: float = 20.0) -> Mapping[str, str]:
     for name in BACKENDS:
         try:
             probe = subprocess.run(
-                [sys.executable, "-c", PROBE], env=environment(name), capture_output=True, text=True, timeout=timeout_s
+                [sys.executable, "-P", "-c", PROBE],
+                env=environment(name),
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
             )
         except subprocess.TimeoutExpired:
             results[name] = f"no answer in {timeout_s:g} s"

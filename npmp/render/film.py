@@ -163,7 +163,7 @@ def _attempt(
     pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
     environment = backend.environment(name)
     environment["PYTHONPATH"] = ":".join(filter(None, (_ROOT, environment.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "npmp.render.drawing", folder]
+    command = [sys.executable, "-P", "-m", "npmp.render.drawing", folder]  # -P: nothing of the current folder
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
         assert process.stdout is not None  # it is a pipe; for the type checker

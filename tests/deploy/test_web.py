@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from mocap_data.errors import InputError
-from npmp import robots
+from npmp import policies, robots
 from npmp.deploy import Bundle, Readings
 from npmp.deploy.bundle import BundleContract, observation_layout
 from npmp.deploy.simulated import SimulatedRobot
@@ -394,3 +394,13 @@ def test_the_robot_is_in_the_picture(page: Any) -> None:
     middle = drawn[120:360, 160:480]
     assert middle.std() > 15.0 and (middle.max(-1) < 60).mean() > 0.01  # its dark parts
     assert page.inner_text("#realtime") == "paused"
+
+
+def test_policies_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Training calls every policy's folder `policy`; one would stand in the other's place."""
+    for folder in ("a", "b"):
+        shutil.copytree(policies.find("anymal_b_walk"), tmp_path / folder / "policy")
+    asked = f"policy=[{tmp_path / 'a' / 'policy'},{tmp_path / 'b' / 'policy'}]"
+    assert cli.main(["export", asked, "format=web", f"out={tmp_path / 'page'}"]) == 2
+    assert "two policies are called policy" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()

@@ -110,6 +110,12 @@ def test_other_websites_are_turned_away(served: Served, headers: dict[str, str])
     if "Origin" in headers:
         with pytest.raises(InvalidStatus, match="403"):
             served.viewer(origin=headers["Origin"])
+        with pytest.raises(InvalidStatus, match="403"):  # nor past it, at viser's own port
+            connect(f"ws://127.0.0.1:{served.scene.port}", proxy=None, origin=headers["Origin"])  # type: ignore[arg-type]
+
+
+def test_nobody_opens_a_tunnel_to_elsewhere(served: Served) -> None:
+    assert served.scene.server.request_share_url() is None  # what viser calls when a viewer asks
 
 
 def test_its_own_page_is_not(served: Served) -> None:
@@ -157,6 +163,7 @@ BAD = [
     '{"do": "steer", "axes": {"0": 1}}', '{"do": "speed", "value": 1e9}', '{"do": "speed", "value": []}', '{"do": []}',
     '{"do": "world", "friction": 1e999}', '{"do": "world", "no": 1}', '{"do": "world", "terrain": ["flat"]}',
     '{"do": "world", "session": 1}', '{"do": "world", "randomization": {}}', '{"do": "set", "key": "z1", "value": {}}',
+    '{"do": "world", "self": 1}', '{"do": "world", "mode": 1}',
     '{"do": "set"}', '{"do": "mode", "name": {"a": 1}}', '{"do": "mode"}', '{"do": "aim", "value": 3}',
 ]  # fmt: skip
 
@@ -166,6 +173,8 @@ def test_nothing_that_is_said_ends_it(served: Served) -> None:
     with served.viewer() as viewer:
         for said in BAD:
             viewer.send(said)
+        served.server.pointed("floor", (float("nan"), 0.0))
+        served.server.pointed("push", ("base", (0.0, 0.0, 0.5), (1.0, 0.0)))
         viewer.send(json.dumps({"do": "steer", "axes": [0.5, 0, 0]}))
         told(viewer, "state", lambda said: any(row[4] == 0.75 for row in said["samples"]))
         view = "/view/" + served.server.viewers[1].token

@@ -8,8 +8,8 @@ const KEYS = {
   KeyW: [1, 0, 0], ArrowUp: [1, 0, 0],
   KeyS: [-1, 0, 0], ArrowDown: [-1, 0, 0],
   KeyA: [0, 0, 1], KeyD: [0, 0, -1],
-  KeyQ: [0, 1, 0], ArrowLeft: [0, 0, 1],
-  KeyE: [0, -1, 0], ArrowRight: [0, 0, -1],
+  KeyQ: [0, 1, 0], KeyE: [0, -1, 0],
+  ArrowLeft: [0, 0, 1], ArrowRight: [0, 0, -1],
 };
 
 /** A stick's position beyond the dead zone, again from 0 to 1. */
