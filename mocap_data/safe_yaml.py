@@ -37,7 +37,11 @@ def parse_yaml(text: str, name: str) -> Any:
     check_yaml(text, name)
     # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd keys and tags
     with _parsing(name, ValueError, TypeError, AttributeError, OverflowError, LookupError):
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it derives from SafeLoader
+        loader = _Loader(text)  # a SafeLoader
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
 
 
 @contextmanager
