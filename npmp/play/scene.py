@@ -24,6 +24,7 @@ from npmp.sim.terrain import PERIOD_M
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
 GHOST, BALL, TARGET, PUSH, GROUND = (90, 140, 220), (240, 140, 40), (210, 50, 50), (220, 40, 40), (176, 178, 172)
+SKIN, SKY = (245, 242, 236), (255, 255, 255)
 COLOURS = {
     "base": (58, 62, 70), "link0": (104, 110, 120), "link1": (140, 146, 156), "link2": (92, 98, 108),
     "foot0": (200, 80, 60), "foot1": (60, 120, 190), "foot2": (200, 150, 40), "foot3": (60, 150, 100),
@@ -48,6 +49,9 @@ class Scene:
         self._home = float(robot.home_qpos[2])
         scene, gui = self.server.scene, self.server.gui
         gui.configure_theme(show_logo=False, show_share_button=False, control_layout="floating")
+        # without a GPU viser's panorama takes three of the five seconds to the first picture
+        scene.configure_environment_map(None)
+        scene.add_light_hemisphere("/sky", sky_color=SKY, ground_color=GROUND, intensity=2.5)
         scene.set_up_direction("+z")
         self._world = scene.add_frame("/world", show_axes=False)
         self._grid = scene.add_grid(
@@ -58,9 +62,12 @@ class Scene:
         self._robot, self._ghosts = self._bodies(robot, model)
         self._ghost = scene.add_frame("/world/ghost", show_axes=False, visible=False)
         sphere = trimesh.creation.icosphere(subdivisions=3, radius=1.0)
-        patches = (np.sign(sphere.triangles_center).prod(-1) > 0)[:, None]
-        sphere.visual.face_colors = np.where(patches, (*BALL, 255), (245, 242, 236, 255))
-        self._ball = scene.add_mesh_trimesh("/world/ball", sphere, visible=False)
+        eighths = np.sign(sphere.triangles_center).prod(-1) > 0
+        patches = [
+            _painted(trimesh.Trimesh(sphere.vertices, sphere.faces[part]), colour)
+            for part, colour in ((eighths, BALL), (~eighths, SKIN))
+        ]
+        self._ball = scene.add_glb("/world/ball", _glb(patches), visible=False)
         self._target = scene.add_cylinder("/world/target", radius=0.22, height=0.012, color=TARGET, visible=False)
         self._arrow = scene.add_arrows(
             "/world/push", np.zeros((1, 2, 3)), PUSH, shaft_radius=0.018, head_radius=0.05, head_length=0.12,
@@ -79,7 +86,7 @@ class Scene:
             if not parts:
                 continue
             index, mesh = names.index(model.body(body).name), _joined(parts)
-            handle = self.server.scene.add_mesh_trimesh(f"/world/robot/{index}", mesh)
+            handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
             seen = self.server.scene.add_mesh_simple(
                 f"/world/ghost/{index}", mesh.vertices, mesh.faces, color=GHOST, opacity=0.35, cast_shadow=False
@@ -197,8 +204,24 @@ def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
         handle.position, handle.wxyz = bodies[index, :3], bodies[index, 3:]
 
 
+def _glb(parts: list[trimesh.Trimesh]) -> bytes:
+    found = trimesh.Scene(parts).export(file_type="glb")
+    assert isinstance(found, bytes)  # of this type; for the type checker
+    return found
+
+
+def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Trimesh:
+    """Of one colour, and dull: colours of vertices would make it metal, which is black where nothing is mirrored."""
+    linear = (np.array(colour) / 255.0) ** 2.2  # as glTF wants it
+    material = trimesh.visual.material.PBRMaterial(
+        baseColorFactor=(*linear, 1.0), metallicFactor=0.0, roughnessFactor=0.8
+    )
+    mesh.visual = trimesh.visual.TextureVisuals(material=material)
+    return mesh
+
+
 def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
-    found = trimesh.util.concatenate(parts)
+    found = trimesh.util.concatenate([trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts])
     assert isinstance(found, trimesh.Trimesh)  # of meshes; for the type checker
     return found
 
@@ -220,5 +243,4 @@ def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
         mesh.unmerge_vertices()  # edges are edges
     mesh.apply_transform(trimesh.transformations.quaternion_matrix(look["q"]))
     mesh.apply_translation(look["p"])
-    mesh.visual = trimesh.visual.ColorVisuals(mesh, vertex_colors=(*COLOURS[look["c"]], 255))
-    return mesh
+    return _painted(mesh, COLOURS[look["c"]])

@@ -172,6 +172,7 @@ def paused(visit: Visit) -> None:
     """Pause, a step, and slow motion."""
     visit.page.keyboard.press("p")
     visit.until("state.paused")
+    visit.page.wait_for_timeout(200)  # the step in hand is still done
     at = visit.get("state.time_s")
     visit.page.keyboard.press("n")
     visit.until(f"Math.abs(state.time_s - {at} - 0.02) < 0.005")
