@@ -1,8 +1,9 @@
-"""The one exception for bad input."""
+"""The one exception for bad input, and names that must exist."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 
 MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
 
@@ -32,3 +33,11 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
     listed = ", ".join(str(entry) for entry in known) or "none"
     return InputError(f"no {kind} {str(name)!r}; there are: {listed}")
+
+
+def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> frozenset[str]:
+    """The names that fit one of the patterns at least ("walk_*"). Raises InputError for a pattern that fits none."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise unknown(kind, pattern, known)
+    return frozenset(name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns))

@@ -67,6 +67,7 @@ class CleanOptions:
     max_chunk_s: longer stretches are cut into chunks of equal length.
     mirrors: "none", "left_right", or "all" that the robot has and their products.
     validation: share of the seconds, by whole recordings, that is set aside for validation.
+    validation_recordings: in place of that share, recordings by name or pattern ("walk_*").
     flatten: weights that make sampling about uniform over speeds.
     max_weight_ratio: between the largest and the smallest weight, at most.
     seed: of the choice of recordings for validation.
@@ -91,6 +92,7 @@ class CleanOptions:
     max_chunk_s: float = 10.0
     mirrors: str = "none"
     validation: float = 0.0
+    validation_recordings: str | Sequence[str] = ()
     flatten: bool = True
     max_weight_ratio: float = 30.0
     seed: int = 0
@@ -114,6 +116,12 @@ class CleanOptions:
             raise InputError(f"keep_standing_s={self.keep_standing_s:g} exceeds standing_s={self.standing_s:g}")
         if not 0.0 <= self.validation < 1.0:
             raise InputError(f"validation={self.validation}: the share for validation is at least 0 and below 1")
+        named = self.validation_recordings
+        object.__setattr__(self, "validation_recordings", (named,) if isinstance(named, str) else tuple(named))
+        if self.validation and self.validation_recordings:
+            raise InputError(
+                f"validation={self.validation} and validation_recordings: give a share or recordings, not both"
+            )
         if not self.max_weight_ratio >= 1.0:
             raise InputError(f"max_weight_ratio={self.max_weight_ratio} must be at least 1")
 
@@ -291,7 +299,8 @@ def clean(
             # the chunk's first velocity leads to it from a frame that the chunk does not hold
             speed = smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
             speeds += [speed] * (1 + len(ways))
-    divided = split.split(motions, chosen.validation, chosen.seed, origins, known=speeds)
+    held_out = tuple(chosen.validation_recordings)
+    divided = split.split(motions, chosen.validation, chosen.seed, origins, recordings=held_out, known=speeds)
     if chosen.flatten and divided:
         divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio, known=speeds)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}

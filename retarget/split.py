@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, matching
 from mocap_data.motion import ReferenceMotion
 from retarget.weights import histogram
 
@@ -29,27 +29,38 @@ def split(
     seed: int = 0,
     origins: Mapping[str, str] = MappingProxyType({}),
     *,
+    recordings: Sequence[str] = (),
     known: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with their `split` set, so that about a share `validation` of the seconds is for validation.
 
     All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as far as the
     recordings allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
-    origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too.
+    origins: of recordings that are stretches of one, which may overlap, its name: they are on one side, too. What that
+      name is does not matter, so that the folder of the files does not.
+    recordings: names or patterns ("walk_*") of those that are for validation, whatever the share.
     known: as in `weights.histogram`.
 
     Raises:
-      InputError: for a share that is not in [0, 1).
+      InputError: for a share that is not in [0, 1), and for a pattern that fits no recording.
     """
     if not 0.0 <= validation < 1.0:
         raise InputError(f"validation={validation}: the share for validation is at least 0 and below 1")
-    if validation == 0.0 or not motions:
+    if not (validation or recordings) or not motions:
         return tuple(replace(motion, split="") for motion in motions)
-    whole = [origins.get(recording_of(motion), recording_of(motion)) for motion in motions]
-    profile: dict[str, Array] = {}
-    for name, seconds in zip(whole, histogram(motions, known=known)[0], strict=True):
-        profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
-    held_out = choose(profile, validation, seed)
+    called = [recording_of(motion) for motion in motions]
+    first: dict[str, str] = {}
+    for name in sorted(called):
+        first.setdefault(origins.get(name, name), name)
+    whole = [first[origins.get(name, name)] for name in called]
+    if recordings:
+        named = matching("recording", recordings, sorted(set(called)))
+        held_out = frozenset(group for name, group in zip(called, whole, strict=True) if name in named)
+    else:
+        profile: dict[str, Array] = {}
+        for name, seconds in zip(whole, histogram(motions, known=known)[0], strict=True):
+            profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
+        held_out = choose(profile, validation, seed)
     return tuple(
         replace(motion, split=VALIDATION if name in held_out else TRAIN)
         for name, motion in zip(whole, motions, strict=True)

@@ -26,16 +26,15 @@ import hashlib
 import io
 import math
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, matching
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading, regular_file, require_memory
 
@@ -156,8 +155,8 @@ class ActuatorLog:
           InputError: for names that fit nothing, or where too little is left.
         """
         named = (
-            _matching("recording", held.recordings, self.recordings),
-            _matching("actuator", held.actuators, self.actuators),
+            matching("recording", held.recordings, self.recordings),
+            matching("actuator", held.actuators, self.actuators),
         )
         first: list[Trace] = []
         last: list[Trace] = []
@@ -190,14 +189,6 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
         needed = {name: found.pop(name) for name in NEEDED}
         traces.append(replace(trace, **needed, others=found))
     return replace(log, rate_hz=rate_hz, traces=tuple(traces))
-
-
-def _matching(what: str, patterns: Iterable[str], there: list[str]) -> set[str]:
-    """The names that fit one of the patterns at least. Raises InputError for a pattern that fits none."""
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in there):
-            raise InputError(f"no {what} '{pattern}'; this log has: {', '.join(there)}")
-    return {name for name in there if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

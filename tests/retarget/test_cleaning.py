@@ -297,6 +297,8 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
         ({"feet_far_m": float("nan")}, "feet_far_m must be at least 0"),
         ({"keep_standing_s": 9.0}, "keep_standing_s=9 exceeds standing_s=3"),
         ({"validation": 1.0}, "validation=1.0"),
+        ({"validation": 0.1, "validation_recordings": "a"}, "give a share or recordings, not both"),
+        ({"validation_recordings": ["a"]}, "no recording 'a'; there are: "),
         ({"max_weight_ratio": 0.0}, "max_weight_ratio=0.0"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):

@@ -114,3 +114,22 @@ def test_stretches_of_one_recording_stay_together() -> None:
         assert {entry.split for entry in divided} == {TRAIN, VALIDATION}
     apart = [split(motions, 0.4, seed)[:3] for seed in range(20)]  # nobody says so: they are three recordings
     assert any(len({entry.split for entry in three}) == 2 for three in apart)
+
+
+def test_where_the_files_lie_does_not_matter() -> None:
+    motions = [motion(name, name, 100) for name in ("a_0_100", "a_50_150", "b", "c", "d", "e")]
+    files = {entry.name: f"{entry.name[0]}.bvh" for entry in motions}
+    sides = [
+        [entry.split for entry in split(motions, 0.3, seed, {name: place + file for name, file in files.items()})]
+        for place in ("", "/somewhere/", "../else/") for seed in range(4)
+    ]  # fmt: skip
+    assert sides[:4] == sides[4:8] == sides[8:]
+
+
+def test_recordings_by_name() -> None:
+    motions = [motion(f"{name}_lr", name, 100) for name in ("walk_0_100", "walk_50_150", "trot", "turn")]
+    origins = dict.fromkeys(("walk_0_100", "walk_50_150"), "walk")
+    sides = [entry.split for entry in split(motions, 0.0, 0, origins, recordings=["*_0_100", "turn"])]
+    assert sides == [VALIDATION, VALIDATION, TRAIN, VALIDATION]  # stretches of one stay together
+    with pytest.raises(InputError, match=r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"):
+        split(motions, 0.0, recordings=["turn", "run*"])
