@@ -75,6 +75,8 @@ def set_environment() -> None:
     # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose turn it is then: on two
     # cores with other work beside, this made environment steps up to six times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # And numpy's: its matrices here are small, on two cores retargeting people took three times the CPU time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
