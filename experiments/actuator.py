@@ -24,6 +24,7 @@ from npmp.settings import from_mapping
 
 ACTIONS = ("fit", "evaluate", "show", "import")
 FIGURES = ("rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm", "torque_std_nm")
+CURRENTS = ("current_rmse_a", "rollout_current_rmse_a", "baseline_current_rmse_a", "current_std_a")
 ROWS_SHOWN = 12  # of recordings and actuators on the terminal; evaluation.json has all
 
 
@@ -104,6 +105,10 @@ def show_figures(figures: Mapping[str, Any]) -> None:
     columns = ("", "one step", "on its own", "constant gains", "std of torque")
     shown = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
     console().print(table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm"))
+    if CURRENTS[0] in figures:
+        words = (*columns[1:4], "its std")
+        of_current = [f"{word} {figures[key]:.4g}" for key, word in zip(CURRENTS, words, strict=True)]
+        say(f"RMSE of the current, A: {', '.join(of_current)}")
     after = figures["rollout_rmse_nm_after_s"]
     if after:
         say("on its own, Nm after s: " + ", ".join(f"{value:.3g} after {s}" for s, value in after.items()))

@@ -1,9 +1,10 @@
-"""How well a model tells the torques of a log: one step ahead, and on its own output."""
+"""How well a model tells the torques and currents of a log: one step ahead, and on its own output."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ NEAR_S = 0.05  # of a rollout's end that count as its error then
 STARTS = 20  # rollouts from a trace, evenly apart
 DRAWS = 64  # latents of N(0, I) that an actuator's log is held against
 MOMENTS = 20_000  # at which latents are tried
+WAYS = {"one_step": "", "rollout": "rollout_", "baseline": "baseline_"}  # of telling, and how their figures begin
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Prediction:
     one_step: NDArray[np.float32]  # given the measured torques before
     rollout: NDArray[np.float32]  # given the model's own, from the trace's first torque on
     baseline: NDArray[np.float32]  # of the best constant gains
+    # (T,) [A] by the same three names; none where model or log tells no current
+    currents: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,18 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
       InputError: for a log at another rate, or without what the model takes.
     """
     model.check_rate(log.rate_hz)
-    a, b, c = model.contract.baseline
+    contract = model.contract
     one_step, rollout, moments = _predict(model, [(trace, 0, len(trace)) for trace in log.traces])
     predictions = []
     for i, (trace, count) in enumerate(zip(log.traces, moments, strict=True)):
-        static = (a * trace.position_error - b * trace.velocity + c).astype(np.float32)
-        predictions.append(Prediction(trace, one_step[:count, i].numpy(), rollout[:count, i].numpy(), static))
+        told = one_step[:count, i].numpy(), rollout[:count, i].numpy()
+        torques, currents = (
+            dict(zip(WAYS, (*(values[:, k] for values in told), _static(law, trace)), strict=True)) if law else {}
+            for k, law in enumerate((contract.baseline, contract.current_baseline))
+        )
+        predictions.append(Prediction(trace, **torques, currents=currents if "current" in trace.others else {}))
     figures: dict[str, Any] = _figures(predictions)
-    figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": model.contract.kind}
+    figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": contract.kind}
     figures |= {"rate_hz": log.rate_hz, "seconds": round(log.seconds, 3)}
     if isinstance(model, MLP) and model.codes is not None:
         figures["latents"] = _latents(model, log)
@@ -69,16 +77,16 @@ Part = tuple[Trace, int, int]  # of a trace, from a moment to before another
 
 
 def _predict(model: ActuatorModel, parts: list[Part], latent: Tensor | None = None) -> tuple[Tensor, Tensor, list[int]]:
-    """Torques (T, N) of N parts of traces one step ahead and on the model's own, T those of the longest, and how many
-    moments count of each.
+    """Torques, and currents where the model tells them, (T, N, 1 or 2) [Nm, A] of N parts of traces one step ahead and
+    on the model's own, T those of the longest, and how many moments count of each.
 
     latent: (N, d) of each; None: as `_begin`."""
     inputs, torque, counts = _side_by_side(model, parts)
     memory = _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0])
     if latent is not None:
         memory = memory._replace(latent=latent)
-    rolled, _ = model.rollout(inputs, memory)
-    return (_one_step(model, inputs, torque, memory) if model.recursive else rolled), rolled, counts
+    rolled = _told(model, inputs, memory)
+    return (_told(model, inputs, memory, torque) if model.recursive else rolled), rolled, counts
 
 
 def _side_by_side(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tensor, list[int]]:
@@ -103,30 +111,40 @@ def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Te
     return memory._replace(latent=torch.stack(codes))
 
 
-def _one_step(model: ActuatorModel, inputs: Tensor, torque: Tensor, memory: Memory) -> Tensor:
-    """Torques (T, N), each given the measured ones before."""
+def _static(law: list[float], trace: Trace) -> NDArray[np.float32]:
+    """What constant gains tell (T,)."""
+    a, b, c = law
+    return (a * trace.position_error - b * trace.velocity + c).astype(np.float32)
+
+
+def _told(model: ActuatorModel, inputs: Tensor, memory: Memory, torque: Tensor | None = None) -> Tensor:
+    """What a model tells of samples, (T, N, 1 or 2) [Nm, A], each given its own torques before, or measured ones
+    (T, N)."""
     told, scale = [], model.contract.torque_scale
-    for sample, measured in zip(inputs, torque, strict=True):
-        value, memory = model.step(sample, memory)
-        memory = memory._replace(kept=torch.cat((memory.kept[:, :-1], measured.unsqueeze(-1) / scale), 1))
-        told.append(value)
+    for t, sample in enumerate(inputs):
+        value, current, memory = model.step_with_current(sample, memory)
+        if torque is not None:
+            memory = memory._replace(kept=torch.cat((memory.kept[:, :-1], torque[t].unsqueeze(-1) / scale), 1))
+        told.append(torch.stack((value,) if current is None else (value, current), -1))
     return torch.stack(told)
 
 
 def _figures(predictions: list[Prediction]) -> dict[str, float]:
     """Root mean squares over all moments."""
-    measured = np.concatenate([p.trace.torque for p in predictions]).astype(np.float64)
+    torques = [{way: getattr(p, way) for way in WAYS} | {"measured": p.trace.torque} for p in predictions]
+    found = _rmse(torques, "rmse_nm", "torque_std_nm")
+    if all(p.currents for p in predictions):
+        currents = [{**p.currents, "measured": p.trace.others["current"]} for p in predictions]
+        found |= _rmse(currents, "current_rmse_a", "current_std_a")
+    return found
 
-    def rmse(name: str) -> float:
-        told = np.concatenate([getattr(p, name) for p in predictions])
-        return float(np.sqrt(np.mean(np.square(told - measured))))
 
-    return {
-        "rmse_nm": rmse("one_step"),
-        "rollout_rmse_nm": rmse("rollout"),
-        "baseline_rmse_nm": rmse("baseline"),
-        "torque_std_nm": float(measured.std()),
-    }
+def _rmse(told: list[dict[str, NDArray[np.float32]]], name: str, spread: str) -> dict[str, float]:
+    """Of all traces, what was `measured` and told of it in each of `WAYS`."""
+    measured = np.concatenate([one["measured"] for one in told]).astype(np.float64)
+    errors = {way: np.concatenate([one[way] for one in told]) - measured for way in WAYS}
+    found = {f"{WAYS[way]}{name}": float(np.sqrt(np.mean(np.square(error)))) for way, error in errors.items()}
+    return found | {spread: float(measured.std())}
 
 
 def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:

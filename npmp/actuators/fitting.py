@@ -91,14 +91,17 @@ def _gains(trace: Trace) -> tuple[float, float, float]:
     return trace.kp, kd, limit
 
 
-def static_law(log: ActuatorLog) -> list[float]:
-    """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the yardstick."""
+def static_law(log: ActuatorLog, told: NDArray[np.float32] | None = None) -> list[float]:
+    """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the yardstick.
+
+    told: what is told instead of the torque, of all traces in a row.
+    """
     error, velocity, torque = (
         np.concatenate([getattr(trace, name) for trace in log.traces]).astype(np.float64)
         for name in ("position_error", "velocity", "torque")
     )
     matrix = np.stack([error, -velocity, np.ones_like(error)], -1)
-    return [float(value) for value in np.linalg.lstsq(matrix, torque, rcond=None)[0]]
+    return [float(value) for value in np.linalg.lstsq(matrix, torque if told is None else told, rcond=None)[0]]
 
 
 def contract_of(
@@ -118,14 +121,15 @@ def contract_of(
     for trace in log.traces if log.has_gains else ():
         used[_gains(trace)] += len(trace)
     kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, NO_LIMIT)
-    current = [trace.others["current"] for trace in log.traces if "current" in trace.others]
-    tells = kind == "conv" and len(current) == len(log.traces)
+    tells = kind == "conv" and all("current" in trace.others for trace in log.traces)
+    current = np.concatenate([trace.others["current"] for trace in log.traces]) if tells else None
     return replace(
         blank, kp=kp, kd=kd, limit=limit,
         input_scale=[max(float(value), 1e-6) for value in inputs.std(0)],
         input_mean=[0.0, 0.0, *inputs[:, 2:].mean(0).tolist()],
         torque_scale=max(float(torque.std()), 1e-9),
-        current_scale=max(float(np.concatenate(current).std()), 1e-9) if tells else 0.0,
+        current_scale=0.0 if current is None else max(float(current.std()), 1e-9),
+        current_baseline=[] if current is None else static_law(log, current),
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from mocap_data.outside import read_json
 from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
 
 STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at times, which are no torques
+# The log's torques are whole multiples of this: a count of the servo's register of its current, which is of 6.5 mA.
+STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
 GRAVITY = 9.81
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
@@ -33,8 +35,8 @@ def sage(path: Path) -> ActuatorLog:
     """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position, velocity, torque}.
 
     Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
-    command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. A
-    command holds until the next.
+    command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. The
+    current is what the servo's register counted, with the same sign, not cut. A command holds until the next.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
@@ -47,9 +49,11 @@ def sage(path: Path) -> ActuatorLog:
         latest = np.clip(np.searchsorted(told, time, side="right") - 1, 0, len(told) - 1)
         measured = {key: _of(path, arrays, name, key) for key in ("position", "velocity", "torque")}
         error = _of(path, arrays, name, "command")[latest] - measured["position"]
-        torque = np.minimum(np.abs(measured["torque"]), STS3215_STALL_NM) * np.sign(error)
+        drawn, sign = np.abs(measured["torque"]), np.sign(error)
+        torque = np.minimum(drawn, STS3215_STALL_NM) * sign
         columns = {"position_error": error, "velocity": measured["velocity"], "torque": torque}
         columns["position"] = measured["position"]
+        columns["current"] = drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * sign
         where = f"{path}: {name}"
         even = {key: on_grid(time, values.astype(np.float64), rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):

@@ -66,6 +66,7 @@ class ActuatorContract:
     kd: float = 0.0  # per rad/s
     limit: float = NO_LIMIT  # of the effort
     current_scale: float = 0.0  # [A]; 0 where the model tells no current
+    current_baseline: list[float] = field(default_factory=list)  # as `baseline`; empty where it tells no current
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""
     training: dict[str, Any] = field(default_factory=dict)

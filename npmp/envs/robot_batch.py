@@ -204,6 +204,13 @@ class RobotBatch:
         """Torques of the joints' drives as of the last physics step, (n, nu) [Nm]."""
         return self.sim.drive_forces()[:, self._v][:, 6:].float()
 
+    @property
+    def current_squares(self) -> Tensor | None:
+        """The squares of the motors' currents, mean over the physics steps of the last control step, (n, nu) [A^2];
+        None where no model of real drives tells them."""
+        squares = None if self.sim.drives is None else self.sim.drives.current_squares
+        return None if squares is None else squares.to(self.device)
+
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
         self.randomizer.draw(ids, generator, self.reach)

@@ -84,7 +84,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     config_type: ClassVar[type]  # the dataclass that conf/task/NAME.yaml fills
-    objectives: ClassVar[tuple[str, ...]] = ("reward",)  # names of the K columns of rewards
+    objectives: tuple[str, ...] = ("reward",)  # names of the K columns of rewards
     error_name: ClassVar[str] = "error"  # of `Judgement.error` in logs
     observation_name: ClassVar[str] = "task"  # of `observe` where observations have names
     inputs: ClassVar[tuple[str, ...]] = ()  # names of the columns of `observe`, where they are few

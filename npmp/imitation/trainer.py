@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from npmp.rollout import Carried, Decision, Moment, learning_row, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
-from npmp.tasks.rewards import REWARD_TERMS
+from npmp.tasks.rewards import CURRENT, REWARD_TERMS
 from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import stack_trees
 
@@ -66,10 +66,12 @@ class MOVMPOTrainer(Resumable):
         Raises:
           InputError: for objectives that are not the environment's, or more minibatches than robots.
         """
-        self.env, self.config = env, config
-        if config.learner.objectives != tuple(env.objectives):
+        self.env, self.config, rules = env, config, config.learner
+        if CURRENT in env.objectives and CURRENT not in rules.objectives:  # the task's weight alone switches it on
+            rules = replace(rules, objectives=(*rules.objectives, CURRENT))
+        if rules.objectives != tuple(env.objectives):
             raise InputError(
-                f"the task's objectives are {list(env.objectives)}, the algorithm's {list(config.learner.objectives)}"
+                f"the task's objectives are {list(env.objectives)}, the algorithm's {list(rules.objectives)}"
             )
         if config.minibatches > env.num_envs:
             raise InputError(
@@ -77,7 +79,7 @@ class MOVMPOTrainer(Resumable):
             )
         policy, critic = new_networks(env, net, config, seed=seed, objectives=len(env.objectives))
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
-        self.learner = VMPOLearner(policy, critic, config.learner)
+        self.learner = VMPOLearner(policy, critic, rules)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(policy.initial_state(env.num_envs), first)
         self.range = torch.full((net.latent_dim,), 0.1, device=env.device)  # of the latents lately seen

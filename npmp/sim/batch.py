@@ -99,6 +99,7 @@ class BatchSim:
     def _step_driven(self, drives: Drives, ctrl: Tensor, previous: Tensor | None) -> None:
         """`step` with a torque of its own at every physics step."""
         ctrl = ctrl.to(self._ctrl)
+        drives.begin_step()
         for share in self._share.flatten():
             target = ctrl if previous is None else torch.lerp(previous.to(ctrl), ctrl, share)
             self._ctrl.copy_(drives.torque(target, self.qpos, self.qvel))

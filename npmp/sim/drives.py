@@ -47,10 +47,23 @@ class Drives:
         self._fresh = torch.ones(num_envs, dtype=torch.bool)
         begun = law.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
         self._memory = Memory(*(part.clone() for part in begun))  # its parts may share rows
+        # [A^2], summed over so many physics steps; no state: a control step begins with nothing
+        self._squares, self._steps = torch.zeros(self._shape), 0
 
     def begin(self, ids: Tensor) -> None:
         """Simulations ids (k,) have been placed anew."""
         self._fresh[ids] = True
+
+    def begin_step(self) -> None:
+        """A control step begins."""
+        self._squares.zero_()
+        self._steps = 0
+
+    @property
+    def current_squares(self) -> Tensor | None:
+        """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the control step began;
+        None where the model tells no current."""
+        return self._squares / max(1, self._steps) if self._law.contract.current_scale else None
 
     @torch.inference_mode()
     def torque(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
@@ -65,7 +78,10 @@ class Drives:
         inputs = torch.cat((moving, self._others.expand(len(moving), -1)), -1)
         if self._fresh.any():
             self._start(inputs, error, speed)
-        torque, self._memory = self._law.step(inputs, self._memory)
+        torque, current, self._memory = self._law.step_with_current(inputs, self._memory)
+        if current is not None:
+            self._squares += current.view(self._shape).square()
+            self._steps += 1
         return torque.view(self._shape)
 
     def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:

@@ -53,7 +53,7 @@ class Imitation(Task):
 
     name = "imitation"
     config_type = ImitationConfig
-    objectives = rew.REWARD_TERMS
+    objectives: tuple[str, ...] = rew.REWARD_TERMS
     error_name = "error"
     observation_name = "context"
 
@@ -66,11 +66,15 @@ class Imitation(Task):
         if motions is None:
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
         self.robot, self.config, self._motions = robot, config or ImitationConfig(), motions
+        if self.config.reward.current_weight:
+            self.objectives = (*rew.REWARD_TERMS, rew.CURRENT)
         self.reference = Reference(robot, motions)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
+        """As `Task.bind`. Raises: InputError for a penalty on currents where the drives tell none."""
         super().bind(env)
+        if self.config.reward.current_weight and env.robots.current_squares is None:
+            raise InputError(_no_current(self.config.reward.current_weight, env.robots.config))
         device, motions = env.device, self._motions.motions
         if device.type != "cpu":
             self.reference = Reference(self.robot, self._motions, device)
@@ -141,13 +145,15 @@ class Imitation(Task):
     # --- judgement ---
 
     def judge(self) -> Judgement:
-        """Eq. 2 and 9 against the frame that should have been reached."""
+        """Eq. 2, 9 and 14 against the frame that should have been reached."""
         env, c, state = self.env, self.config.reward, self.env.state
         frame = torch.minimum(self.frame + 1, self.last_frame)
         reference = self.reference.at(frame)
         poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
         error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
         terms = rew.rewards(state, poses, reference, error, self._appendages, c)
+        if c.current_weight and (squares := env.robots.current_squares) is not None:
+            terms = torch.cat((terms, rew.current_penalty(squares, c).unsqueeze(-1)), -1)
         # a diverged simulation is a failure, not a crash; the simulator takes controls that are not finite for zero
         finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
         lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
@@ -204,6 +210,18 @@ class Imitation(Task):
             raise ValueError("a frame outside its clip")
         self.clip, self.frame, self.last_frame, self.free, self.grace = clip, frame, last, free, grace
         self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})
+
+
+def _no_current(weight: float, robots: RobotBatchConfig) -> str:
+    """Why drives tell no current, and which do."""
+    if robots.real_drives is None:
+        why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
+    else:
+        why = f"the actuator model {robots.actuator} tells no current: its log had none, or it is no model=conv"
+    return (
+        f"task.reward.current_weight={weight:g}: {why}; use actuator=FOLDER of a model=conv fitted to a log with"
+        " R/current (docs/actuators.md), or task.reward.current_weight=0"
+    )
 
 
 ImitationEnv = TaskEnv[Imitation]

@@ -1,7 +1,7 @@
-"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2 and 9; terms as in CoMic and dm_control).
+"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2, 9 and 14; terms as in CoMic and dm_control).
 
-Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot alike. The penalty of
-motor current that eq. 14 adds for ANYmal needs currents, which no log at hand has, and is not part of this yet.
+Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot alike. The penalty on
+the motors' current, which eq. 14 adds for ANYmal, is of simulated robots only, whose drives tell currents.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
 
 REWARD_TERMS = ("truncation", "center_of_mass", "joint_velocity", "appendages", "orientation")
+CURRENT = "current"  # the objective that eq. 14 adds
 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Weights and widths of eq. 9, and the corridor of eq. 2. Raises ValueError for values out of range."""
+    """Weights and widths of eq. 9 and 14, and the corridor of eq. 2. Raises ValueError for values out of range."""
 
     termination_threshold: float = 0.3  # eq. 2
     termination_factor: float = 1.0  # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
@@ -33,6 +34,7 @@ class RewardConfig:
     appendage_scale: float = 80.0  # f [1/m^2]; 80 for ANYmal, 40 in dm_control
     orientation_weight: float = 0.65  # c
     orientation_scale: float = 2.0  # g [1/rad^2]
+    current_weight: float = 0.0  # of eq. 14 [1/A^2]; 0: the term is left out
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "termination_threshold", "termination_factor")
@@ -74,3 +76,8 @@ def rewards(
     weights = distances.new_tensor((c.com_weight, c.velocity_weight, c.appendage_weight, c.orientation_weight))
     truncation = 1.0 - error / c.termination_threshold
     return 0.5 * torch.cat((truncation.unsqueeze(-1), weights * torch.exp(-scales * distances)), -1)
+
+
+def current_penalty(squares: Tensor, config: RewardConfig) -> Tensor:
+    """Eq. 14: minus the weight times the squares of the motors' currents (..., nu) [A^2], summed. -> (...)."""
+    return -config.current_weight * squares.sum(-1)

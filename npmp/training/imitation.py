@@ -66,6 +66,11 @@ class ImitationSettings(RunSettings):
         object.__setattr__(self, "robots", self.robots.like(self.task))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
             raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
+        if isinstance(self.algo, WorldModelConfig) and self.task.reward.current_weight:
+            raise InputError(
+                f"task.reward.current_weight={self.task.reward.current_weight:g}: algo=world_model learns from imagined"
+                " joints, whose currents nobody tells; use algo=mo_vmpo or algo=ppo, or task.reward.current_weight=0"
+            )
 
 
 class TrackingTrial:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,22 @@ def test_one_step_is_on_measured_torques_and_a_rollout_on_its_own() -> None:
     assert figures["rmse_nm"] == pytest.approx(np.sqrt(39 / 40))  # its first is right
     assert figures["rollout_rmse_nm"] == pytest.approx(np.sqrt(0.5))
     assert figures["baseline_rmse_nm"] == pytest.approx(np.sqrt(6.5)) and figures["torque_std_nm"] == 0.5
+
+
+def test_currents_are_judged_where_log_and_model_tell_them() -> None:
+    """A model that says 0.5 A whatever happens, constant gains that say 2 * 1 - 1 * 2 + 0.25 = 0.25 A: of a current of
+    0 and 1 A in turn they are off by 0.5, and by 0.25 and 0.75, sqrt(0.3125)."""
+    told = replace(constant_conv(0.0).contract, current_scale=2.0, current_baseline=[2.0, 1.0, 0.25])
+    model = make(told).eval()
+    assert isinstance(model, Convolutions)
+    torch.nn.init.zeros_(model.head.weight)
+    model.head.bias.data[:] = torch.tensor([0.0, 0.25])
+    amperes = (np.arange(40) % 2).astype(np.float32)
+    known = replace(trace(np.zeros(40)), others={"current": amperes})
+    figures = evaluate(model, ActuatorLog(10.0, (known,))).figures
+    assert figures["current_rmse_a"] == figures["rollout_current_rmse_a"] == pytest.approx(0.5)
+    assert figures["baseline_current_rmse_a"] == pytest.approx(np.sqrt(0.3125)) and figures["current_std_a"] == 0.5
+    assert "current_rmse_a" not in evaluate(model, ActuatorLog(10.0, (trace(np.zeros(40)),))).figures
 
 
 def test_the_error_grows_over_the_seconds_of_a_rollout() -> None:

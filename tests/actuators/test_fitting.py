@@ -72,12 +72,22 @@ def test_a_log_of_constant_torques_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
-    """A servo that answers 10 ms late through a lag of 20 ms."""
+    """A servo that answers 10 ms late through a lag of 20 ms. Of 0.7 Nm per A its current is the torque over 0.7, which
+    convolutions find again."""
     true = PDParameters(40.0, 0.5, lag_s=0.02)
-    log = log_of(servo(true, 2), servo(true, 2, seed=3))
+    *traces, last = (
+        replace(trace, others={"current": trace.torque / np.float32(0.7)})
+        for trace in (servo(true, 2, seed=seed) for seed in (0, 3, 9))
+    )
     config = FitConfig(net=ActuatorNetConfig(width=16), updates=400, batch=64, unroll=8)
-    judged = evaluate(fit(kind, log, config), log_of(servo(true, 2, seed=9))).figures
+    judged = evaluate(fit(kind, log_of(*traces), config), log_of(last)).figures
     assert judged["rollout_rmse_nm"] < 0.5 * judged["baseline_rmse_nm"]
+    assert ("current_rmse_a" in judged) is (kind == "conv")
+    if kind == "conv":
+        assert judged["baseline_current_rmse_a"] == pytest.approx(judged["baseline_rmse_nm"] / 0.7, rel=1e-3)
+        assert judged["current_rmse_a"] < 0.3 * judged["baseline_current_rmse_a"]
+        assert judged["rollout_current_rmse_a"] < 0.5 * judged["baseline_current_rmse_a"]
+        assert judged["actuators"]["one"]["current_std_a"] == pytest.approx(judged["torque_std_nm"] / 0.7, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd"])

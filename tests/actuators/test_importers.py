@@ -50,6 +50,9 @@ def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
     assert log.rate_hz == 50.0 and log.actuators == ["A", "B"]
     np.testing.assert_allclose(log.traces[0].torque, 0.2)
     np.testing.assert_allclose(log.traces[1].torque, -STS3215_STALL_NM)
+    # 0.2 and 6 Nm by 0.022814 Nm per count of 6.5 mA; a current is not cut
+    np.testing.assert_allclose(log.traces[0].others["current"], 0.05698, atol=1e-5)
+    np.testing.assert_allclose(log.traces[1].others["current"], -1.70948, atol=1e-5)
     with pytest.raises(InputError, match="has no rate_hz, no position_error, no velocity, no torque; is it another"):
         hwangbo(tmp_path / "s.npz")
 

@@ -16,6 +16,7 @@ import yaml
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
+from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.experiments import imitate
 from npmp.training import guard
 from npmp.training.imitation import TrackingTrial
@@ -258,3 +259,32 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
         assert [entry.name for entry in earlier.iterdir()] == ["config.yaml"]
     assert npmp_imitate(truncated, tmp_path / "out") == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    contract = ActuatorContract(
+        "conv", 400.0, ["a"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0], current_scale=2.0,
+        net=ActuatorNetConfig(width=4),
+    )  # fmt: skip
+    torch.manual_seed(1)
+    make(contract).save(tmp_path / "knee")
+    weighed = ("algo=mo_vmpo", "task.reward.current_weight=5e-4")
+    with_knee = (*weighed, f"actuator={tmp_path / 'knee'}", "steps=768", "checkpoint_every=1", "evaluation.every=9")
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    assert npmp_imitate(data, whole, *with_knee) == 0
+    log = rows(whole)
+    assert {"temperature_current", "value_error_current", "temperature_truncation"} <= set(log[0])
+    assert all(float(row["return_current"]) < 0.0 for row in log)
+    shutil.copytree(whole, resumed)
+    last = max((resumed / "checkpoints").glob("*.safetensors"))
+    for path in last.parent.glob(f"{last.stem}.*"):
+        path.unlink()
+    assert imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0 and last.is_file()
+    assert_equal_runs(whole, resumed)
+    refused = {"the drives of actuator=pd are ideal": weighed, "use algo=mo_vmpo or algo=ppo": with_knee[1:]}
+    for message, arguments in refused.items():
+        capfd.readouterr()
+        assert npmp_imitate(data, tmp_path / "c", *arguments) == 2
+        assert message in error_line(capfd) and not (tmp_path / "c").exists()

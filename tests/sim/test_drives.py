@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import astuple
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
-from npmp.actuators.models import PD, ActuatorContract, ActuatorModel, ActuatorNetConfig, PDParameters, make
+from npmp.actuators.models import PD, ActuatorContract, ActuatorModel, ActuatorNetConfig, Memory, PDParameters, make
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene, make_simulator
@@ -22,11 +23,11 @@ from npmp.sim.randomization import JointPhysics, PhysicsConfig, Spread, normal_o
 from tests.environments import imitation_env
 
 
-def model_of(kind: str, rate_hz: float = 400.0, **net: int) -> ActuatorModel:
+def model_of(kind: str, rate_hz: float = 400.0, current_scale: float = 0.0, **net: int) -> ActuatorModel:
     """A model with the weights that it begins with."""
     contract = ActuatorContract(
         kind, rate_hz, ["a", "b"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
-        net=ActuatorNetConfig(**net),
+        current_scale=current_scale, net=ActuatorNetConfig(**net),
     )  # fmt: skip
     torch.manual_seed(3)
     return make(contract).eval()
@@ -106,6 +107,28 @@ def test_a_snapshot_brings_back_every_bit_and_threads_change_none(robot: Robot, 
         sim.step(target)
         other.step(target)
     assert torch.equal(sim.snapshot(), after) and torch.equal(other.snapshot(), after)
+
+
+def test_currents_are_squared_and_averaged_over_the_physics_steps_of_a_control_step(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight steps with 1 to 8 A, (1 + 4 + ... + 64) / 8 = 25.5 A^2; of the next eight, 9 to 16 A, 161.5."""
+    model, amperes = model_of("conv", current_scale=2.0), itertools.count(1)
+    told = model.step_with_current
+
+    def with_known_currents(inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        torque, current, memory = told(inputs, memory)
+        assert current is not None
+        return torque, torch.full_like(current, next(amperes)), memory
+
+    monkeypatch.setattr(model, "step_with_current", with_known_currents)
+    sim = standing(robot, 2, model)
+    assert sim.drives is not None and sim.substeps == 8
+    for target, expected in zip(targets(robot, 2, 2), (25.5, 161.5), strict=True):
+        sim.step(target)
+        torch.testing.assert_close(sim.drives.current_squares, torch.full((2, 12), expected))
+    without = standing(robot, 1, model_of("conv"))
+    assert without.drives is not None and without.drives.current_squares is None
 
 
 def test_a_robot_placed_anew_remembers_nothing(robot: Robot) -> None:

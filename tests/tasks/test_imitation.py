@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -14,13 +15,16 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry, tasks
+from npmp.actuators.models import ActuatorContract, ActuatorNetConfig
+from npmp.actuators.models import make as make_actuator
+from npmp.envs import RobotBatchConfig
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
-from npmp.tasks.rewards import RewardConfig, tracking_error
+from npmp.tasks.rewards import CURRENT, REWARD_TERMS, RewardConfig, tracking_error
 from retarget.kinematics import body_states, tree_of
 from tests.environments import imitation_env
 
@@ -245,6 +249,43 @@ def test_who_is_sent_elsewhere_has_time_to_get_there(robot: Robot, motions: Moti
     assert env.step(follow(env)).terminated[0]
     env.reset(torch.tensor([True, False]))
     assert env.task.grace[0] == 0
+
+
+# --- the motors' current ---
+
+
+def knee(folder: Path, **told: float) -> RobotBatchConfig:
+    """Robots whose joints an untrained model of convolutions moves."""
+    contract = ActuatorContract(
+        "conv", 400.0, ["knee"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
+        net=ActuatorNetConfig(width=4), **told,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    make_actuator(contract).save(folder)
+    return RobotBatchConfig(actuator=str(folder))
+
+
+def test_currents_are_an_objective_of_their_own(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+    """Eq. 14, beside the terms of eq. 9, which stay as they are."""
+    plant = knee(tmp_path, current_scale=2.0)
+    with_it, without = (make(robot, motions, 3, robots=plant, reward=RewardConfig(current_weight=w)) for w in (5e-4, 0))
+    assert with_it.objectives == (*REWARD_TERMS, CURRENT) and without.objectives == REWARD_TERMS
+    for _ in range(2):
+        both = [env.step(torch.zeros(3, 12)).rewards for env in (with_it, without)]
+    squares = with_it.robots.current_squares
+    assert squares is not None and squares.shape == (3, 12) and bool((squares > 0).all())
+    torch.testing.assert_close(both[0][:, -1], -5e-4 * squares.sum(-1))
+    assert torch.equal(both[0][:, :-1], both[1])
+
+
+def test_currents_that_nobody_tells_are_no_objective(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+    weighed = {"reward": RewardConfig(current_weight=5e-4)}
+    with pytest.raises(
+        InputError, match=r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current"
+    ):
+        make(robot, motions, 1, **weighed)
+    with pytest.raises(InputError, match=r"the actuator model .* tells no current: its log had none"):
+        make(robot, motions, 1, robots=knee(tmp_path), **weighed)
 
 
 # --- repeatability ---

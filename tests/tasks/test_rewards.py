@@ -13,7 +13,7 @@ from npmp import geometry
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.robots import Robot
-from npmp.tasks.rewards import REWARD_TERMS, RewardConfig, rewards, tracking_error
+from npmp.tasks.rewards import REWARD_TERMS, RewardConfig, current_penalty, rewards, tracking_error
 
 
 def feet_of(robot: Robot) -> torch.Tensor:
@@ -50,6 +50,13 @@ def test_eq_2_by_hand() -> None:
     )  # fmt: skip
     torch.testing.assert_close(tracking_error(poses, joints, frames), torch.tensor([0.3]))
     torch.testing.assert_close(tracking_error(poses, joints, frames, 0.5), torch.tensor([0.15]))
+
+
+def test_eq_14_by_hand() -> None:
+    """Three joints of 1, -2 and 0.5 A: 1 + 4 + 0.25 = 5.25 A^2, times 5e-4."""
+    squares = torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]).square()
+    found = current_penalty(squares, RewardConfig(current_weight=5e-4))
+    torch.testing.assert_close(found, torch.tensor([-2.625e-3, 0.0]))
 
 
 def test_terms_equal_dm_controls_comic(robot: Robot, motions: MotionSet) -> None:
