@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def with_code(*languages: str) -> list[Path]:
     return [page for page in PAGES if {language for language, _ in blocks(page.read_text())} & set(languages)]
 
 
-def commands(block: str) -> Iterator[list[str]]:
-    """The `npmp ...` lines of a block as arguments; continued lines joined, the block's own variables put in."""
+def typed(block: str) -> Iterator[list[str]]:
+    """The lines of a block as a shell reads them; continued lines joined, the block's own variables put in."""
     variables: dict[str, str] = {}
     for line in block.replace("\\\n", " ").splitlines():
         if found := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line.strip()):
@@ -55,8 +56,16 @@ def commands(block: str) -> Iterator[list[str]]:
             continue
         for name, value in variables.items():
             line = re.sub(rf"\${name}\b", lambda _, value=value: value, line)
-        if found := re.match(r"(?:[A-Z_]+=\S+ )*npmp (.*)", line):
-            yield shlex.split(found[1], comments=True)
+        if words := shlex.split(line, comments=True):
+            yield words
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    """The `npmp ...` lines of a block as arguments."""
+    for words in typed(block):
+        words = list(dropwhile(lambda word: re.match("[A-Z_]+=", word), words))
+        if words[0] == "npmp":
+            yield words[1:]
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from npmp.experiments.sweeping.drive import drive, failures, workers_of
 from npmp.experiments.sweeping.report import report
 from npmp.experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
 from npmp.experiments.sweeping.sweep import Sweep, SweptJob
+from npmp.settings import flat
 
 LONGEST_NAME = 180  # characters of a job's folder; file systems allow 255, and logs and temporary files add some
 
@@ -115,10 +116,13 @@ def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
     variants = load_config(place).get("variants") if name and place.is_file() else None
     if variants is None:
         return main.jobs(given)
+    # what the command line gives holds, debug=tiny and all that it sets, too
+    small = CONF / "debug" / main.name / "tiny.yaml"
+    held = flat(plain(load_config(small))) if "debug=tiny" in given and small.is_file() else {}
     jobs: list[Job] = []
     for variant in variants:
-        own = str(variant).split()
-        found = main.jobs([*own, *given])  # what the command line gives holds
+        own = [entry for entry in str(variant).split() if entry.partition("=")[0] not in held]
+        found = main.jobs([*own, *given])
         if found is None:
             return None
         for job in found:
