@@ -25,13 +25,14 @@ NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
 PORT ?= 8080
 
-.PHONY: help install demo play pictures test test-browser test-portable docs lint format clean
+.PHONY: help install demo play pictures test test-browser test-docs test-portable docs lint format clean
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 6 minutes on two cores)"
 	@echo "make play     steer a robot in the browser: http://127.0.0.1:8080, PORT=... for another port"
 	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-browser  the tests that drive Chromium, where there is one (2 minutes)"
+	@echo "make test-docs  the commands of the documentation, one by one, small (10 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
 	@echo "make pictures the pictures of the README: docs/pictures (some minutes)"
 	@echo "make docs     the documentation as a site: site/index.html"
@@ -74,13 +75,16 @@ play:
 	$(BIN)/npmp play port=$(PORT)
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not browser"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not browser and not commands"
 
 test-browser: $(STAMP)
 	$(BIN)/python -m pytest -m browser
 
+test-docs: $(STAMP)
+	$(BIN)/python -m pytest -m commands tests/test_docs_commands.py
+
 test-portable: $(STAMP)
-	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NUMERIC)
+	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not commands" $(NUMERIC)
 
 # Nothing is fetched; a broken link or anchor ends it (--quiet would not count warnings). Searching the pages needs a server:
 # python -m http.server -d site
