@@ -108,7 +108,7 @@ def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 
 
-@pytest.mark.parametrize(("page", "what"), steps())
+@pytest.mark.parametrize(("page", "what"), list(steps()))
 def test_it_works(
     page: Path, what: str | list[str] | set[str], at: Callable[[Path], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:

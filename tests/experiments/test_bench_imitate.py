@@ -59,7 +59,9 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npmp.experiments.bench_imitate.cpus", lambda: 1)
-    figures = figures_of(capsys, data, [*SHORT["world_model"], "sweep_settings=true", "sweep_batch=[8,16]"])
+    figures = figures_of(
+        capsys, data, [*SHORT["world_model"], "sweep_settings=true", "sweep_batch=[8,16]", "sweep_overlap=[false,true]"]
+    )
     assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [
         (8, False),
         (8, True),
