@@ -78,20 +78,21 @@ GIVEN = {
 LESS = {"algo.compile=true": "algo.compile=false", "hydra.sweeper.trials=24": "hydra.sweeper.trials=2"}
 CODES = {"suite": (0, 3), "deploy": (0, 3), "play": (130,)}  # 3: what was judged did not pass; 130: Ctrl-C
 PATIENCE_S = 60.0  # with a server, on a machine that is busy with other things
-FILE = r"`((?:[\w.]+/)*\w+\.(?:csv|h5|html|json|npz|onnx|png|safetensors|webp|yaml))`"
+FILE = r"`((?!conf/)(?:[\w.]+/)*\w+\.(?:csv|h5|html|json|npz|onnx|png|safetensors|webp|yaml))`"
 
 
 def steps() -> Iterator[Any]:
     """Page by page what is to be done: its Python, the words of its lines, at last the files that its text names."""
     for page in with_code("", "sh"):
+        mine = {"marks": pytest.mark.xdist_group(named(page))}  # where there are several workers, one for a page
         text = page.read_text(encoding="utf-8")
         for language, block in blocks(text):
             if language == "python":
-                yield pytest.param(page, block, id=f"{named(page)}: python")
+                yield pytest.param(page, block, **mine, id=f"{named(page)}: python")
             for words in typed(block) if language in ("", "sh") else ():
-                yield pytest.param(page, words, id=f"{named(page)}: {shlex.join(words)}")
+                yield pytest.param(page, words, **mine, id=f"{named(page)}: {shlex.join(words)}")
         text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-        yield pytest.param(page, set(re.findall(FILE, text)), id=f"{named(page)}: files")
+        yield pytest.param(page, set(re.findall(FILE, text)), **mine, id=f"{named(page)}: files")
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +122,7 @@ def test_it_works(
         for name in what:
             here.provide(name)
         there = {path.as_posix() for folder in here.knows for path in folder.rglob("*")}
-        assert not {name for name in what if not any(path.endswith(f"/{name}") for path in there)}
+        assert not [name for name in what if not any(path.endswith(f"/{name}") for path in there)]
     elif why := [reason for start, reason in LEFT_OUT.items() if shlex.join(what).startswith(start)]:
         pytest.skip(f"{shlex.join(what)}: {why[0]}")
     else:
