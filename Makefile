@@ -81,7 +81,7 @@ test-browser: $(STAMP)
 	$(BIN)/python -m pytest -m browser
 
 test-docs: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs -m commands
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -rs -m commands tests/test_docs_commands.py
 
 test-portable: $(STAMP)
 	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not commands" $(NUMERIC)

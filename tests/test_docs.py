@@ -2,7 +2,7 @@
 say what the configuration says.
 
 On a page, in order and in one empty folder: ```python is run, ```sh is run with debug=tiny, `npmp ...` lines of a block
-without a language are composed as the command would compose them.
+without a language are composed as the command would compose them; `tests/test_docs_commands.py` runs them, too.
 """
 
 from __future__ import annotations

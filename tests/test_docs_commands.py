@@ -82,17 +82,17 @@ FILE = r"`((?!conf/)(?:[\w.]+/)*\w+\.(?:csv|h5|html|json|npz|onnx|png|safetensor
 
 
 def steps() -> Iterator[Any]:
-    """Page by page what is to be done: its Python, the words of its lines, at last the files that its text names."""
+    """Page by page what is to be done: its Python, the words of its lines, at last the files that its text names. With
+    --dist loadscope a worker takes all of what is alike up to the "::"."""
     for page in with_code("", "sh"):
-        mine = {"marks": pytest.mark.xdist_group(named(page))}  # where there are several workers, one for a page
         text = page.read_text(encoding="utf-8")
         for language, block in blocks(text):
             if language == "python":
-                yield pytest.param(page, block, **mine, id=f"{named(page)}: python")
+                yield pytest.param(page, block, id=f"{named(page)}::python")
             for words in typed(block) if language in ("", "sh") else ():
-                yield pytest.param(page, words, **mine, id=f"{named(page)}: {shlex.join(words)}")
+                yield pytest.param(page, words, id=f"{named(page)}::{shlex.join(words)}")
         text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-        yield pytest.param(page, set(re.findall(FILE, text)), **mine, id=f"{named(page)}: files")
+        yield pytest.param(page, set(re.findall(FILE, text)), id=f"{named(page)}::files")
 
 
 @pytest.fixture(scope="session")
