@@ -21,7 +21,8 @@ HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured to
 NEAR_S = 0.05  # of a rollout's end that count as its error then
 STARTS = 20  # rollouts from a trace, evenly apart
 DRAWS = 64  # latents of N(0, I) that an actuator's log is held against
-MOMENTS = 100_000  # at which latents are tried
+MOMENTS = 100_000  # at which the latents of known actuators are tried
+MOMENTS_OF_DRAWS = 20_000  # and the draws: they are many
 WAYS = {"one_step": "", "rollout": "rollout_", "baseline": "baseline_"}  # of telling, and how their figures begin
 
 
@@ -183,7 +184,8 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     assert model.codes is not None
     known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
     drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
-    of_known, of_drawn = _errors(model, log, model.codes[:, 0])[1], _errors(model, log, drawn)[0]
+    of_known = _errors(model, log, model.codes[:, 0], MOMENTS)[1]
+    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS)[0]
     own = [(i, known.index(name)) for i, name in enumerate(actuators) if name in known]
     found: dict[str, Any] = {"draws": DRAWS, "nats_per_sample": {}, "rmse_nm_of_the_best_draw": {}}
     if own:
@@ -201,10 +203,11 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     return found
 
 
-def _errors(model: MLP, log: ActuatorLog, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean squared errors (K, traces) [Nm^2] and mean losses of the fit with each of K latents, over moments spread
-    evenly."""
-    number, lags = max(16, MOMENTS // len(log.traces)), np.array(model.contract.net.lags)
+def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[Tensor, Tensor]:
+    """Mean squared errors (K, traces) [Nm^2] and mean losses of the fit with each of K latents, over moments of the
+    whole log, spread evenly."""
+    longest = max(len(trace) for trace in log.traces)
+    number, lags = min(max(16, moments // len(log.traces)), longest), np.array(model.contract.net.lags)
     windows, torques = [], []
     for trace in log.traces:
         at = np.linspace(0, len(trace) - 1, number).astype(int)
