@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
-from npmp.actuators.fitting import inputs_of
+from npmp.actuators.fitting import HUBER, inputs_of
 from npmp.actuators.log import ActuatorLog, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory
 
@@ -20,7 +21,8 @@ HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured to
 NEAR_S = 0.05  # of a rollout's end that count as its error then
 STARTS = 20  # rollouts from a trace, evenly apart
 DRAWS = 64  # latents of N(0, I) that an actuator's log is held against
-MOMENTS = 20_000  # at which latents are tried
+MOMENTS = 100_000  # at which the latents of known actuators are tried
+MOMENTS_OF_DRAWS = 20_000  # and the draws: they are many
 WAYS = {"one_step": "", "rollout": "rollout_", "baseline": "baseline_"}  # of telling, and how their figures begin
 
 
@@ -174,16 +176,16 @@ def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
 def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     """Whether latents tell actuators apart, and whether samples of N(0, I) spread as they do.
 
-    For every trace, and for all traces of an actuator together, the likeliest of the actuators that the model knows is
-    found (`told_apart`, `told_apart_by_all_traces`: the share that is the right one). `nats_per_sample`: of every
-    actuator's log, the log-likelihood per moment of normal errors around the best of `DRAWS` samples of N(0, I), errors
-    as large as the model's were in the fit.
+    For every trace, and for all traces of an actuator together, the actuator is found whose latent's loss is least, the
+    loss of the fit: a few shocks would outweigh all else in squares (`told_apart`, `told_apart_by_all_traces`: the
+    share that is the right one). `nats_per_sample`: of every actuator's log, the log-likelihood per moment of normal
+    errors around the best of `DRAWS` samples of N(0, I), errors as large as the model's were in the fit.
     """
     assert model.codes is not None
     known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
     drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
-    squares = _mean_squares(model, log, torch.cat((model.codes[:, 0], drawn)))
-    of_known, of_drawn = squares[: len(known)], squares[len(known) :]
+    of_known = _errors(model, log, model.codes[:, 0], MOMENTS)[1]
+    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS)[0]
     own = [(i, known.index(name)) for i, name in enumerate(actuators) if name in known]
     found: dict[str, Any] = {"draws": DRAWS, "nats_per_sample": {}, "rmse_nm_of_the_best_draw": {}}
     if own:
@@ -201,15 +203,20 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     return found
 
 
-def _mean_squares(model: MLP, log: ActuatorLog, codes: Tensor) -> Tensor:
-    """Mean squared errors (K, traces) [Nm^2] with each of K latents, over moments spread evenly."""
-    number, lags = max(16, MOMENTS // len(log.traces)), np.array(model.contract.net.lags)
+def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[Tensor, Tensor]:
+    """Mean squared errors (K, traces) [Nm^2] and mean losses of the fit with each of K latents, over moments of the
+    whole log, spread evenly."""
+    longest = max(len(trace) for trace in log.traces)
+    number, lags = min(max(16, moments // len(log.traces)), longest), np.array(model.contract.net.lags)
     windows, torques = [], []
     for trace in log.traces:
         at = np.linspace(0, len(trace) - 1, number).astype(int)
         windows.append(inputs_of(trace, model.contract)[np.maximum(at[:, None] - lags, 0)])
         torques.append(trace.torque[at])
     seen, torque = model.scaled(torch.from_numpy(np.concatenate(windows))), torch.from_numpy(np.stack(torques))
-    told = torch.stack([model.answer(seen, code.expand(len(seen), -1)) for code in codes])
-    off = told.unflatten(1, torque.shape) * model.contract.torque_scale - torque
-    return off.square().mean(-1)
+    squares, losses, scale = [], [], model.contract.torque_scale
+    for code in codes:
+        told = model.answer(seen, code.expand(len(seen), -1)).unflatten(0, torque.shape)
+        squares.append((told * scale - torque).square().mean(-1))
+        losses.append(huber_loss(told, torque / scale, delta=HUBER, reduction="none").mean(-1))
+    return torch.stack(squares), torch.stack(losses)

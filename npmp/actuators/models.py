@@ -31,6 +31,7 @@ MOST_DELAY = 8  # samples that a servo's answer may come late [D]
 SLIDES = 0.05  # rad/s above which friction has its sign in full [D]
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
 NO_LIMIT = 1e6  # of an effort
+APART = (0.3, -2.0)  # spread of the latents' means before a fit, and their log-std [D]
 
 Values = TypeVar("Values", Tensor, NDArray[Any])
 
@@ -41,7 +42,7 @@ class ActuatorNetConfig:
 
     lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)  # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
     width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
-    latent_dim: int = 2  # of what tells actuators apart, in a vae [D]
+    latent_dim: int = 4  # of what tells actuators apart, in a vae [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "width", "latent_dim")
@@ -206,8 +207,11 @@ class MLP(ActuatorModel):
             layers += [nn.Linear(width, net.width), nn.Softsign()]
             width = net.width
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
-        # of the actuators that it was fitted to, mean and log-std of their latents
-        self.codes = nn.Parameter(torch.zeros(len(contract.actuators), 2, self.latent_dim)) if self.latent_dim else None
+        self.codes: nn.Parameter | None = None
+        if self.latent_dim:  # of the actuators that it was fitted to, mean and log-std of their latents
+            # which begin apart: where all are N(0, I) they are noise at first, and the network learns not to hear them
+            mean = APART[0] * torch.randn(len(contract.actuators), self.latent_dim)
+            self.codes = nn.Parameter(torch.stack((mean, torch.full_like(mean, APART[1])), 1))
 
     def answer(self, seen: Tensor, latent: Tensor) -> Tensor:
         """Scaled torques (N,) of scaled inputs at the lags, the latest first, (N, lags, C), and latents (N, d)."""
