@@ -32,7 +32,7 @@ help:
 	@echo "make play     steer a robot in the browser: http://127.0.0.1:8080, PORT=... for another port"
 	@echo "make test     lint, types and tests (about 7 minutes)"
 	@echo "make test-browser  the tests that drive Chromium, where there is one (2 minutes)"
-	@echo "make test-docs  runs the commands of the documentation, and says which not (3 minutes)"
+	@echo "make test-docs  runs the commands of the documentation, and says which not (4 to 14 minutes)"
 	@echo "make test-portable  the tests of numbers as another processor computes them: CAPABILITY=default|avx2|avx512"
 	@echo "make pictures the pictures of the README: docs/pictures (some minutes)"
 	@echo "make docs     the documentation as a site: site/index.html"
