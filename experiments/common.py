@@ -805,7 +805,7 @@ def _prepare_out(
     if is_folder and place.exists() and not place.is_dir():
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = config.get("resume") and Path(str(config.resume)).resolve() == place.resolve()
-    if kind == "folder" and not continued:
+    if is_folder and not continued:
         _check_owner(verb_name, place)
         kept = place / protect if protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
