@@ -90,7 +90,7 @@ def run(config: DictConfig, run: Run) -> int:
     result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
     result |= {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
     result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
-    result |= {"versions": report.versions(), "randomization": config.randomization.name}
+    result |= {"versions": report.versions(), "randomization": config.randomization.name, "actuator": config.actuator}
     warn_of_seen(result, config.split, len(motions.motions))
     write_json(run.folder / "evaluation.json", result)
     write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
