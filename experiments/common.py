@@ -174,6 +174,8 @@ class Main:
                     config, run = _prepared(self, one, made)
                     code = self.function(config, run) or OK
                     run.begin()  # of a verb that had no inputs to look at
+                    if self.out == "optional_folder":  # not every action of such a verb writes something
+                        _remove_if_bare(made)
                 except BrokenPipeError:
                     raise
                 except USER_ERRORS as error:
