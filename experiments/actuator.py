@@ -158,7 +158,7 @@ def show_model(config: DictConfig, run: Run) -> None:
         ("fitted to", f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed {training.get('seed', 0)}"),
         ("kept aside", ", ".join(f"{key} {value}" for key, value in training.get("validation", {}).items() if value)),
         ("there, Nm", ", ".join(f"{key} {value:.4g}" for key, value in training.get("after", {}).items())),
-        ("source", f"{training.get('source', '')}; licence of the data: {contract.licence or 'unknown'}"),
+        ("source", f"{training.get('source') or 'unknown'}; licence of the data: {contract.licence or 'unknown'}"),
     ]
     if isinstance(model, PD):
         told = {name: f"{value:.4g}" for name, value in asdict(model.parameters_of).items()}
@@ -176,10 +176,13 @@ def import_log(config: DictConfig, run: Run) -> None:
     """A log of our format of a public recording."""
     kinds = ", ".join(IMPORTERS)
     if config.subject not in IMPORTERS:
-        raise InputError(f"npmp actuator import needs one of {kinds}, got {config.subject}")
+        raise InputError(f"npmp actuator import needs one of {kinds}, got {config.subject or 'none'}")
     if run.out is None or run.out.suffix != ".npz":
         raise InputError("npmp actuator import needs out=FILE.npz")
-    log = IMPORTERS[str(config.subject)](_needed(config, "source"))
+    source = _needed(config, "source")
+    if run.out.exists() and source.exists() and run.out.samefile(source):
+        raise InputError(f"out={run.out} is the source; choose another file")
+    log = IMPORTERS[str(config.subject)](source)
     write_log(run.out, log)
     say(
         f"{run.out}: {len(log.recordings)} recordings of {len(log.actuators)} actuators, {log.seconds:.0f} s at "

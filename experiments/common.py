@@ -174,6 +174,8 @@ class Main:
                     config, run = _prepared(self, one, made)
                     code = self.function(config, run) or OK
                     run.begin()  # of a verb that had no inputs to look at
+                    if self.out == "optional_folder":  # not every action of such a verb writes something
+                        _remove_if_bare(made)
                 except BrokenPipeError:
                     raise
                 except USER_ERRORS as error:
@@ -805,7 +807,7 @@ def _prepare_out(
     if is_folder and place.exists() and not place.is_dir():
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = config.get("resume") and Path(str(config.resume)).resolve() == place.resolve()
-    if kind == "folder" and not continued:
+    if is_folder and not continued:
         _check_owner(verb_name, place)
         kept = place / protect if protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):

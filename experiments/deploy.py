@@ -63,6 +63,8 @@ class Driven:
 def run(config: DictConfig, run: Run) -> int:
     """Drive the robot; 3 where a watchdog ended it, or where the policy of a recording does not answer as it did."""
     above_zero(config, "seconds")
+    if not 0 <= config.priority <= 99:
+        raise InputError(f"priority={config.priority}: 1 to 99 is expected, or 0 for none")
     bundle = Bundle.read(str(config.bundle))
     contract, policy = bundle.contract, bundle.policy()
     told: dict[str, Any] = {}

@@ -90,7 +90,7 @@ def run(config: DictConfig, run: Run) -> int:
     result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
     result |= {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
     result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
-    result |= {"versions": report.versions(), "randomization": config.randomization.name}
+    result |= {"versions": report.versions(), "randomization": config.randomization.name, "actuator": config.actuator}
     warn_of_seen(result, config.split, len(motions.motions))
     write_json(run.folder / "evaluation.json", result)
     write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
@@ -105,7 +105,13 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
     folder, policy, module, skill = policy_of(config, run.device)
     skill.check_robot(robot)
-    motions = None if config.data is None else load_motions(config.data, robot, config.split)
+    of_clips = ("split", "max_speed", "max_foot_height")
+    if config.data is None and (given := [key for key in of_clips if config[key] is not None]):
+        raise InputError(f"{given[0]}={config[given[0]]} chooses clips of data=..., which is not given")
+    motions = None
+    if config.data is not None:
+        clips = load_motions(config.data, robot, config.split)
+        motions = within(clips, robot, config.max_speed, config.max_foot_height)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     settings = build(JudgingConfig, config.evaluation, at="evaluation")
@@ -116,8 +122,8 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     run.begin()
     result: dict[str, Any] = {
         "policy": folder.name, "module": module.name, "robot": robot.name, "task": found.task.name, "seed": run.seed,
-        "sim": config.sim, "randomization": config.randomization.name, "versions": report.versions(),
-        "settings": asdict(found.task.config), **found.figures,
+        "sim": config.sim, "actuator": config.actuator, "randomization": config.randomization.name,
+        "versions": report.versions(), "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
     write_json(run.folder / "evaluation.json", result)
     made = report.made_by(config, run.seed) | {"training": policy.contract.training}

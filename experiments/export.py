@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.yaml"
 WEB = "web"
+BUNDLE = "mjlab"  # the default of format=, which is of motions: who names none and a policy is given a bundle
 MANIFEST = "export.json"
 RECORDED = 4  # robots of a golden recording, one after another: as many resets at the least
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
@@ -38,6 +39,10 @@ Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 def run(config: DictConfig, run: Run) -> int:
     """A bundle or a page where a policy is named, else motions."""
     if config.policy is not None:
+        if config.data is not None:
+            raise InputError("npmp export writes motions (data=) or a policy (policy=), not both at once")
+        if str(config.format) not in (WEB, BUNDLE):
+            raise InputError(f"no format '{config.format}' of policies; there are: {WEB}, a page; without it, a bundle")
         return export_page(config, run) if str(config.format) == WEB else export_policy(config, run)
     if str(config.format) == WEB:
         raise InputError("npmp export format=web needs policy=... : one, several as [a,b], or all that walk")

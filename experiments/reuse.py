@@ -69,6 +69,8 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
 
 def run(config: DictConfig, run: Run) -> int:
     """Train, and say what came out."""
+    if config.data is None and config.get("split") is not None:
+        raise InputError(f"split={config.split} chooses clips of data=..., which is not given")
     summary = train_policy(**inputs(config, run))
     figure = tasks.find(config.task.name).main_figure
     error = summary[figure]

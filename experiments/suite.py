@@ -40,6 +40,8 @@ def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
         return {name: scenario for name, scenario in found.items() if not scenario.fallen}
     if config.recovery is None and (fallen := [name for name in names if found[name].fallen]):
         raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
+    if config.recovery is not None and not any(scenario.fallen for scenario in found.values()):
+        raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
     return found
 
 
@@ -71,7 +73,8 @@ def run(config: DictConfig, run: Run) -> int:
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
         "policy": folder.name, "module": module.name, "robot": robot.name, "seed": run.seed, "trials": config.trials,
-        "sim": config.sim, "randomization": config.randomization.name, "command_range": within,
+        "sim": config.sim, "actuator": config.actuator, "randomization": config.randomization.name,
+        "command_range": within,
         "recovery": None if config.recovery is None else Path(str(config.recovery)).name,
         "success": asdict(success),
         "passed": all(row["passed"] for row in rows), "scenarios": rows,

@@ -221,8 +221,15 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
     finally:
         workers.close()
     say(*(f"failed: {line}" for line in failures(sweep)), *lines)
-    say(f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}; tensorboard --logdir {sweep.folder}")
+    say(what_next(sweep))
     return code
+
+
+def what_next(sweep: Sweep) -> str:
+    """The commands that show what came out of a sweep."""
+    # npmp compare's own default is imitation's score
+    by = "" if sweep.score is None else f" score={sweep.score}{' lower=true' * bool(sweep.lower)}"
+    return f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}{by}; tensorboard --logdir {sweep.folder}"
 
 
 def _composer(sweep: Sweep) -> Callable[[Sequence[str]], dict[str, Any]]:

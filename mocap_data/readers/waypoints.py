@@ -24,7 +24,7 @@ def read_waypoints(path: str | os.PathLike[str], *, longest_m: float) -> Array:
     """
     path = Path(path)
     data = regular_file(path, at_most=MAX_BYTES).read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip()
-    named = data[:2].lower() in (b"x,", b"x ")  # "x,y", "x [m], y [m]"
+    named = data[:1].lower() == b"x"  # "x,y", "x [m], y [m]", "x_m,y_m"; no number begins so
     if named:
         data = data.partition(b"\n")[2]
     points = number_table(path, data, first_line=1 + named)

@@ -15,9 +15,9 @@ from scipy.optimize import least_squares
 from scipy.signal import lfilter
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from npmp import ranges
-from npmp.actuators.log import ActuatorLog, Trace
+from npmp.actuators.log import CHANNELS, ActuatorLog, Trace
 from npmp.actuators.models import (
     MLP,
     MOST_DELAY,
@@ -141,15 +141,20 @@ def fit(
 
     Args:
       kind: pd, mlp, conv or vae.
-      channels: inputs besides effort and velocity, of those that the log has; None: none.
+      channels: inputs besides effort and velocity, of `CHANNELS` and of those that the log has; None: none.
       seed: the same one gives the same model on a CPU.
       about: more for the contract's record of the training.
 
     Raises:
-      InputError: for channels that the log lacks, torques that are all the same, a vae of one actuator, recordings
-        shorter than an unroll, or where the weights become no numbers.
+      InputError: for channels that the log lacks or the kind does not take, torques that are all the same, a vae of
+        one actuator, recordings shorter than an unroll, or where the weights become no numbers.
     """
     config = config or FitConfig()
+    for name in channels or []:
+        if name not in CHANNELS:
+            raise unknown("channel", name, CHANNELS)
+    if channels and kind == "pd":
+        raise InputError("a model=pd takes effort and velocity alone; channels= is for mlp, conv and vae")
     contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
     if kind == "vae" and len(log.actuators) < 2:
         raise InputError(f"a vae tells actuators apart; this log has one, {log.actuators[0]}")

@@ -168,6 +168,8 @@ class ActuatorLog:
             first.append(trace.part(0, cut))
             if held.share:
                 last.append(trace.part(cut, len(trace)))
+        if not first:
+            raise InputError("every recording is kept aside, by validation_recordings= or validation_actuators=")
         return replace(self, traces=tuple(first)), replace(self, traces=tuple(last)) if last else None
 
 
@@ -255,10 +257,18 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 def _columns(path: Path) -> dict[str, dict[str, Any]]:
     """The recordings of a CSV file, arrays (T, n) each."""
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    text = read_text(path).removeprefix("\ufeff")  # spreadsheets begin files with it
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    reader.fieldnames = names = [name.strip() for name in reader.fieldnames or ()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{path}: two columns are called {', '.join(twice)}")
+    if missing := [name for name in ("time_s", "velocity", "torque") if name not in names]:
+        there = ", ".join(names) or "none"
+        raise InputError(f"{path} has no column {', '.join(missing)}; there are, between commas: {there}")
+    rows = list(reader)
     if not rows:
         raise InputError(f"{path}: no rows")
-    numbers = [name for name in rows[0] if name not in ("recording", "actuator")]
+    numbers = [name for name in names if name not in ("recording", "actuator")]
     traces: dict[tuple[str, str], list[list[float]]] = {}
     for i, row in enumerate(rows):
         try:
@@ -331,9 +341,10 @@ def names_of(values: Any, where: str) -> list[str]:
 def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz: float) -> list[Trace]:
     """The actuators of one recording, at the rate."""
     if "position_error" not in entry and not {"command", "position"} <= entry.keys():
-        raise InputError(f"{path}: {name} has neither position_error nor command and position")
+        there = ", ".join(entry)
+        raise InputError(f"{path}: {name} has neither position_error nor command and position; there are: {there}")
     if missing := [key for key in ("velocity", "torque") if key not in entry]:
-        raise InputError(f"{path}: {name} has no {' and no '.join(missing)}")
+        raise InputError(f"{path}: {name} has no {' and no '.join(missing)}; there are: {', '.join(entry)}")
     found = {key: _two(path, name, key, entry[key]) for key in (*NEEDED, *OPTIONAL, "command") if key in entry}
     moments, number = found["torque"].shape
     for key, values in found.items():
@@ -355,7 +366,8 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
     gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}
     traces = []
     for i, actuator in enumerate(listed):
-        own = {key: values[:, i].astype(np.float32) for key, values in found.items()}
+        with np.errstate(over="ignore"):  # `ActuatorLog` refuses what is beyond `LARGEST`
+            own = {key: values[:, i].astype(np.float32) for key, values in found.items()}
         error, velocity, torque = (own.pop(key) for key in NEEDED)
         told = {key: float(values[i]) for key, values in gains.items()}
         traces.append(Trace(str(entry.get("recording", name)), actuator, error, velocity, torque, others=own, **told))

@@ -45,7 +45,7 @@ class IdentificationConfig:
     """Raises ValueError for numbers out of range."""
 
     prior: Prior = field(default_factory=Prior)
-    settle_s: float = 2.0  # s at the start of a recording that do not count: how it began is known roughly
+    settle_s: float = 2.0  # s at a recording's start that do not count, at most half of it
     longest_delay_s: float = 0.1  # s
     iterations: int = 30  # at most, in each of two rounds
 

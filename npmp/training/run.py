@@ -209,7 +209,9 @@ class _Record:
         if found is not None:
             _, tensors, values = found
             if values.get("belongs_to", "") != plan.belongs_to:
-                raise InputError(f"the run in '{resume}' was trained with another module than this one")
+                raise InputError(
+                    f"the run in '{resume}' was trained with another module or another joint_space= than this one"
+                )
             plan.trainer.load_state_dict(tensors)
             self.before, self.latest = (_figures(values, name, resume) for name in ("before", "latest"))
 

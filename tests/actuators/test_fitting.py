@@ -139,5 +139,9 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("mlp", log, replace(SHORT, learning_rate=1e30))
     with pytest.raises(InputError, match="has no voltage, which this model takes"):
         fit("mlp", log, SHORT, channels=["voltage"])
+    with pytest.raises(InputError, match="no channel 'current'; there are: temperature, voltage"):
+        fit("mlp", log, SHORT, channels=["current"])
+    with pytest.raises(InputError, match="channels= is for mlp, conv and vae"):
+        fit("pd", log, SHORT, channels=["temperature"])
     with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):
         evaluate(fit("mlp", log, SHORT), replace(log, rate_hz=50.0))

@@ -36,7 +36,7 @@ def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
     assert log.split(HeldOut(0.0))[1] is None
     with pytest.raises(InputError, match="no recording 'jump'; there are: chirp_1, chirp_2, step"):
         log.split(HeldOut(recordings=["jump"]))
-    with pytest.raises(InputError, match="holds no recording"):
+    with pytest.raises(InputError, match="every recording is kept aside"):
         log.split(HeldOut(recordings=["*"]))
     with pytest.raises(ValueError, match=r"validation must be at least 0 and below 1, got 1"):
         HeldOut(1.0)
@@ -86,14 +86,38 @@ def test_a_csv_file_holds_a_moment_of_an_actuator_in_a_row(tmp_path: Path) -> No
         read_log(tmp_path / "log.csv")
 
 
+def test_a_csv_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    """A byte order mark first, blanks behind the commas."""
+    lines = ["\ufefftime_s, position_error , velocity, torque", *(f"{i / 50}, {i}, 0, {i}" for i in range(20))]
+    (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
+    np.testing.assert_array_equal(read_log(tmp_path / "log.csv").traces[0].position_error, np.arange(20))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("time_s;velocity;torque", "has no column time_s, velocity, torque; there are, between commas: time_s;vel"),
+        ("time_s,velocity,torqe", "has no column torque; there are, between commas: time_s, velocity, torqe"),
+        ("time_s,velocity,torque,torque", "two columns are called torque"),
+        ("time_s,velocity,torque", "log.csv: no rows"),
+        ("", "has no column time_s, velocity, torque; there are, between commas: none"),
+    ],
+)
+def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(names + "\n")
+    with pytest.raises(InputError, match=message):
+        read_log(tmp_path / "log.csv")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"torque": None}, "run has no torque"),
+        ({"torque": None}, "run has no torque; there are: time_s, position_error, velocity"),
         ({"position_error": None}, "neither position_error nor command and position"),
         ({"velocity": np.zeros(49)}, r"run/velocity is \[49, 1\], torque \[50, 1\]"),
         ({"velocity": np.full(50, np.nan)}, "velocity holds what is no number"),
         ({"torque": np.full(50, 1e9)}, "or one beyond 1e"),
+        ({"torque": np.full(50, 1e200)}, "or one beyond 1e"),
         ({"torque": np.array(["x"] * 50)}, r"must be numbers, \(T,\) or \(T, n\)"),
         ({"time_s": np.zeros(50)}, "time_s does not rise"),
         ({"time_s": None}, "neither time_s nor the file rate_hz"),

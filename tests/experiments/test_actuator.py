@@ -89,6 +89,17 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):  # a second time over the first
         assert cli.main(["actuator", "import", "hwangbo", source, f"out={out}"]) == 0
     assert "1 recordings of 1 actuators, 0 s at 400 Hz" in capsys.readouterr().out and out.is_file()
+    before = (tmp_path / "knee.npz").read_bytes()
+    assert cli.main(["actuator", "import", "hwangbo", source, f"out={tmp_path / 'knee.npz'}"]) == 2
+    assert "is the source" in capsys.readouterr().err and (tmp_path / "knee.npz").read_bytes() == before
+
+
+def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("verb: evaluate\n")
+    (tmp_path / "evaluation.json").write_text("{}")
+    assert cli.main(["actuator", "fit", f"data={data}", "model=pd", f"out={tmp_path}"]) == 2
+    assert "holds a run of npmp evaluate" in capsys.readouterr().err
+    assert (tmp_path / "evaluation.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,7 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"policy": tmp_path / "nowhere"}, "needs task=..., e.g. task=walk"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
         ({"task": "walk"}, "task=walk is judged of a policy"),
+        ({"policy": "anymal_b_walk", "module": "null", "task": "walk", "data": "null", "max_speed": 2}, "max_speed=2 "),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=... and task=..."),
         ({"starts": 0}, "starts=0: a whole number of at least 1"),

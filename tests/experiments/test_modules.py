@@ -97,3 +97,8 @@ def test_what_does_not_exist_is_named(
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_action_that_writes_nothing_leaves_no_folder(tmp_path: Path) -> None:
+    assert cli.main(["modules", "list", f"out={tmp_path / 'new' / 'out'}"]) == 0
+    assert not any(tmp_path.iterdir())

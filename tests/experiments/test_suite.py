@@ -68,6 +68,7 @@ def test_the_defaults_are_the_librarys() -> None:
         (["scenarios=[moon]"], "no scenario 'moon'; there are: flat_forward"),
         (["scenarios=[]"], "names none"),
         (["trials=0"], "trials=0"),
+        (["scenarios=[push]", "recovery=anymal_b_recover"], "recovery= is for scenario fallen_start, which scenarios="),
         (["task=imitation"], "npmp suite is for task=walk, not for imitation"),
         (["scenario.push.push.force_n=-1"], "force_n must be"),
         (["scenario.push.pass_mark=2"], "pass_mark must be"),

@@ -19,7 +19,7 @@ from npmp.experiments import cli
 from npmp.experiments.common import CONF, load_config, main_of
 from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping.drive import drive, failures
-from npmp.experiments.sweeping.launch import Choice, chosen, settled, with_variants
+from npmp.experiments.sweeping.launch import Choice, chosen, settled, what_next, with_variants
 from npmp.experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 
@@ -244,6 +244,18 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
 
     workers.__class__ = Node
     assert drive(sweep_of(tmp_path / "s", 1), workers) == 0 and looks[0] > 3
+
+
+@pytest.mark.parametrize(
+    ("score", "lower", "compare"),
+    [
+        ("velocity_error", True, "npmp compare w score=velocity_error lower=true;"),
+        ("tracked_fraction", False, "npmp compare w score=tracked_fraction;"),
+        (None, None, "npmp compare w;"),
+    ],
+)
+def test_a_sweep_ends_with_commands_that_work(score: str | None, lower: bool | None, compare: str) -> None:
+    assert compare in what_next(Sweep(Path("w"), "reuse", {}, score, lower, [], []))
 
 
 def test_names_that_are_not_unique_or_too_long_are_numbers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mocap_data.readers.waypoints import read_waypoints
     [
         "0,0\n1,0.5\n1,2\n",
         "x,y\n0,0\n1,0.5\n1,2",
+        "x_m,y_m\n0,0\n1,0.5\n1,2",
         "X [m], Y [m]\r\n0,0\r\n1, 0.5\r\n1,2\r\n",
         "\ufeffx,y\n0,0\n1,.5\n1,2\n",
     ],
