@@ -170,7 +170,9 @@ def restoring() -> Iterator[None]:
         raise
     except Exception as error:
         said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])  # of torch's list the first
-        raise InputError(f"the checkpoint is of another kind of run: {said}") from error
+        raise InputError(
+            f"the checkpoint is of another kind of run: {said}; its own settings are in the run's config.yaml"
+        ) from error
 
 
 def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()) -> None:

@@ -199,7 +199,7 @@ class _Record:
         """Load the checkpoint to go on from, where there is one.
 
         Raises:
-          InputError: for one that is damaged or of another kind of run.
+          InputError: for one that is damaged, of another kind of run, or already past this one's end.
         """
         self.plan, self.folder, self.seed = plan, folder, seed
         self.before: Figures = {}  # figures to compare with
@@ -213,6 +213,11 @@ class _Record:
                     f"the run in '{resume}' was trained with another module or another joint_space= than this one"
                 )
             plan.trainer.load_state_dict(tensors)
+            if (done := plan.trainer.iteration_count) > plan.total:
+                raise InputError(
+                    f"the run in '{resume}' has made {plan.trainer.env_steps:,} environment steps, {done} iterations; "
+                    f"{plan.total} are asked for: give more steps="
+                )
             self.before, self.latest = (_figures(values, name, resume) for name in ("before", "latest"))
 
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -132,6 +132,11 @@ def test_other_tempos_are_another_run(
     assert "the checkpoint is of another kind of run" in error_line(capfd)
 
 
+def test_a_run_does_not_go_on_to_fewer_steps(trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert imitate.main([f"resume={trained}", "steps=1", f"out={tmp_path / 'run'}"]) == 2
+    assert "1 are asked for: give more steps=" in error_line(capfd)
+
+
 def test_resuming_a_finished_run_changes_nothing(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
