@@ -137,10 +137,12 @@ class ActuatorLog:
         return all(math.isfinite(trace.kp) for trace in self.traces)
 
     def digest(self) -> str:
-        """SHA-256 of the traces' lengths and torques: whether another log is the same."""
+        """SHA-256 of the traces' lengths, position errors, velocities and torques: whether another log is the same."""
         found = hashlib.sha256()
         for trace in self.traces:
-            found.update(f"{len(trace)};".encode() + trace.torque.tobytes())
+            found.update(f"{len(trace)};".encode())
+            for values in (trace.position_error, trace.velocity, trace.torque):
+                found.update(values.tobytes())
         return found.hexdigest()
 
     def channels(self) -> list[str]:
