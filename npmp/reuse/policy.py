@@ -300,6 +300,25 @@ class HighLevelPolicy(nn.Module):
             raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
 
 
+def mean_policy(*policies: HighLevelPolicy) -> HighLevelPolicy:
+    """The mean of the weights of policies that went on from one another: what one has learned and the other forgot, the
+    mean may do (Wortsman et al. 2022, model soups). Of policies that have nothing in common it does nothing of use.
+
+    Raises:
+      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first that differs.
+    """
+    first, *others = policies
+    free = {"versions", "training"}
+    for other in others:
+        for name, own in asdict(first.contract).items():
+            if name not in free and own != (found := asdict(other.contract)[name]):
+                raise InputError(f"policies of one mean differ in weights alone; these in {name}: {own}, {found}")
+    training = first.contract.training | {"mean_of": [policy.contract.training for policy in policies]}
+    mean, states = HighLevelPolicy(replace(first.contract, training=training)), [p.state_dict() for p in policies]
+    mean.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    return mean.to(first.observation_scale.mean.device).eval()
+
+
 def find_module(policy: str | Path, sha256: str) -> Path:
     """The folder of the module with these weights: a shipped one, or one beside a policy's folder.
 
