@@ -27,10 +27,11 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Whatever opens a browser is marked so."""
+    """Whatever opens a browser is marked so; what is slow comes first, so that no worker ends on it alone."""
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")
