@@ -27,11 +27,10 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Whatever opens a browser is marked so; what is slow comes first, so that no worker ends on it alone."""
+    """Whatever opens a browser is marked so."""
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

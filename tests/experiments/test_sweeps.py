@@ -339,7 +339,7 @@ def trained(folder: Path, seed: int) -> list[bytes]:
 def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
     assert cli.main(["retarget", f"out={tmp_path / 'm.h5'}"]) == 0
     given = ["imitate", "-m", f"data={tmp_path / 'm.h5'}", "debug=tiny", "steps=700", "checkpoint_every=1", "seed=0,1"]
-    assert cli.main([*given, f"out={tmp_path / 'whole'}"]) == 0
+    assert cli.main([*given, "hydra/launcher=basic", f"out={tmp_path / 'whole'}"]) == 0
     cut = tmp_path / "cut"
     command = [sys.executable, "-m", "npmp.experiments.cli", *given, f"out={cut}"]
     root = str(Path(__file__).parents[2])
@@ -360,12 +360,12 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 def test_ray_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for launcher in ("local", "ray"):
+    for launcher in ("basic", "ray"):
         out = tmp_path / launcher / "m.h5"
         assert cli.main(["retarget", "-m", "seed=1,2", f"hydra/launcher={launcher}", f"out={out}"]) == 0
     for seed in (1, 2):
-        local, ray = (tmp_path / kind / f"seed={seed}" / "m.h5" for kind in ("local", "ray"))
-        assert local.read_bytes() == ray.read_bytes()
+        here, ray = (tmp_path / kind / f"seed={seed}" / "m.h5" for kind in ("basic", "ray"))
+        assert here.read_bytes() == ray.read_bytes()
     assert states(tmp_path / "ray") == ["finished"] * 2
 
 
