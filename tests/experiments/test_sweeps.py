@@ -395,4 +395,4 @@ def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> 
     jobs = with_variants(main, ["-m", f"sweep={name}", "seed=7", "data=x.h5", "module=anymal_b_dog", "out=x"])
     assert jobs is not None and len({job.name for job in jobs}) == count
     assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
-    assert all("variants" not in settled(main, job, 1) for job in jobs[:: max(1, count // 4)])
+    assert all("variants" not in settled(main, job, 1) for job in (jobs[0], jobs[-1]))
