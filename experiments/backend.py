@@ -10,14 +10,18 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
 from npmp import actuators, modules, policies
+from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.experiments.common import Run, at_least, one_of, say
 from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, find_module
+from npmp.robots import Robot
 from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillModule
 from npmp.training.collectors import KINDS, CollectorsConfig
+from npmp.training.evaluation import within
 
 
 def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
@@ -29,6 +33,19 @@ def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, P
     module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
     policy.check_module(module)
     return folder, policy, module, SkillModule.load(module, device)
+
+
+def motions_of(config: DictConfig, robot: Robot) -> MotionSet | None:
+    """The clips of `data` that `split`, `max_speed` and `max_foot_height` leave, each where it is there; None without
+    data. Raises InputError where they choose of nothing or leave none."""
+    chosen = {key: config.get(key) for key in ("split", "max_speed", "max_foot_height")}
+    if config.data is None:
+        for key, value in chosen.items():
+            if value is not None:
+                raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
+        return None
+    motions = load_motions(str(config.data), robot, chosen.pop("split"))
+    return within(motions, robot, **chosen)
 
 
 def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -> RobotBatchConfig:

@@ -15,9 +15,9 @@ from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import modules, robots, tasks
-from npmp.envs import RobotBatchConfig, Trial, load_motions
+from npmp.envs import RobotBatchConfig, Trial
 from npmp.experiments import report
-from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
+from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
 from npmp.experiments.common import Run, at_least, console, one_of, say, table, verb
 from npmp.experiments.report import policy_page
 from npmp.experiments.typed import build
@@ -25,7 +25,7 @@ from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.training.evaluation import evaluate, within
+from npmp.training.evaluation import evaluate
 
 
 def judged(
@@ -79,7 +79,8 @@ def run(config: DictConfig, run: Run) -> int:
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if config[key] is None:
             raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=... and task=...")
-    motions = within(load_motions(config.data, robot, config.split), robot, config.max_speed, config.max_foot_height)
+    motions = motions_of(config, robot)
+    assert motions is not None  # data is there
     module = modules.find(str(config.module))
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
@@ -105,13 +106,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
     folder, policy, module, skill = policy_of(config, run.device)
     skill.check_robot(robot)
-    of_clips = ("split", "max_speed", "max_foot_height")
-    if config.data is None and (given := [key for key in of_clips if config[key] is not None]):
-        raise InputError(f"{given[0]}={config[given[0]]} chooses clips of data=..., which is not given")
-    motions = None
-    if config.data is not None:
-        clips = load_motions(config.data, robot, config.split)
-        motions = within(clips, robot, config.max_speed, config.max_foot_height)
+    motions = motions_of(config, robot)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     settings = build(JudgingConfig, config.evaluation, at="evaluation")

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from npmp.skill import SkillModule
 
 CONFIG = "config.yaml"
-WEB = "web"
-BUNDLE = "mjlab"  # the default of format=, which is of motions: who names none and a policy is given a bundle
+BUNDLE, WEB, MJLAB, UNITREE = "bundle", "web", "mjlab", "unitree_csv"
 MANIFEST = "export.json"
 RECORDED = 4  # robots of a golden recording, one after another: as many resets at the least
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
@@ -41,10 +40,11 @@ def run(config: DictConfig, run: Run) -> int:
     if config.policy is not None:
         if config.data is not None:
             raise InputError("npmp export writes motions (data=) or a policy (policy=), not both at once")
-        if str(config.format) not in (WEB, BUNDLE):
-            raise InputError(f"no format '{config.format}' of policies; there are: {WEB}, a page; without it, a bundle")
-        return export_page(config, run) if str(config.format) == WEB else export_policy(config, run)
-    if str(config.format) == WEB:
+        kind = BUNDLE if config.format is None else str(config.format)
+        if kind not in OF_POLICIES:
+            raise unknown("format of policies", kind, OF_POLICIES)
+        return OF_POLICIES[kind](config, run)
+    if config.format == WEB:
         raise InputError("npmp export format=web needs policy=... : one, several as [a,b], or all that walk")
     if config.data is None:
         raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
@@ -165,7 +165,7 @@ class Trained:
 
 def export_motions(config: DictConfig, run: Run) -> int:
     """Write a file per clip and export.json. Nothing is written unless the dataset and the names are sound."""
-    data, kind = Path(str(config.data)), str(config.format)
+    data, kind = Path(str(config.data)), MJLAB if config.format is None else str(config.format)
     if kind not in FORMATS:
         raise unknown("format to export", kind, FORMATS)
     if config.rate_hz is not None:
@@ -173,7 +173,7 @@ def export_motions(config: DictConfig, run: Run) -> int:
     names = chosen(data, config.clips, config.split)
     first = read_motions(data, clips=names[:1])
     robot = robot_of(first)
-    if robot is None and kind == "mjlab":
+    if robot is None and kind == MJLAB:
         raise InputError(
             f"{data}: format=mjlab holds the bodies' poses; these need the model of robot {first.robot!r} that the "
             "motions were made with, which is not here (format=unitree_csv needs none)"
@@ -255,12 +255,12 @@ def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Ro
     write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
 
 
-FORMATS: Mapping[str, tuple[str, Writer]] = {"mjlab": (".npz", write_mjlab), "unitree_csv": (".csv", write_csv)}
+FORMATS: Mapping[str, tuple[str, Writer]] = {MJLAB: (".npz", write_mjlab), UNITREE: (".csv", write_csv)}
+OF_POLICIES: Mapping[str, Callable[[DictConfig, Run], int]] = {BUNDLE: export_policy, WEB: export_page}
 CONVENTIONS = {
-    "mjlab": "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins "
+    MJLAB: "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins "
     "in world axes; bodies without the world, joints and bodies in MuJoCo's order",
-    "unitree_csv": "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; "
-    "no header",
+    UNITREE: "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), joints; no header",
 }
 
 

@@ -8,8 +8,7 @@ from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
 from npmp import modules, policies, robots, tasks
-from npmp.envs import load_motions
-from npmp.experiments.backend import backend_of, collectors_of, robots_config_of
+from npmp.experiments.backend import backend_of, collectors_of, motions_of, robots_config_of
 from npmp.experiments.common import Run, above_zero, at_least, console, verb
 from npmp.experiments.live import caller_of
 from npmp.experiments.typed import build
@@ -36,7 +35,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     module = modules.find(str(config.module))
     skill = SkillModule.load(module)
     skill.check_robot(robot)
-    motions = None if config.data is None else load_motions(config.data, robot, config.get("split"))
+    motions = motions_of(config, robot)
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, skill.contract.training)
     settings = ReuseSettings(
         algo=build(REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
@@ -69,8 +68,6 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
 
 def run(config: DictConfig, run: Run) -> int:
     """Train, and say what came out."""
-    if config.data is None and config.get("split") is not None:
-        raise InputError(f"split={config.split} chooses clips of data=..., which is not given")
     summary = train_policy(**inputs(config, run))
     figure = tasks.find(config.task.name).main_figure
     error = summary[figure]
@@ -87,7 +84,8 @@ def run(config: DictConfig, run: Run) -> int:
 def check(config: DictConfig, run: Run) -> None:
     """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
     without = config.copy()
-    without.data = None
+    if config.data is not None:
+        without.data = without.split = None
     inputs(without, run)
 
 

@@ -14,10 +14,9 @@ from mocap_data.files import new_hdf5, write_json
 from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
-from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments import report
-from npmp.experiments.backend import robots_config_of
+from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
 from npmp.experiments.report import skill_page
 from npmp.robots import Robot
@@ -128,7 +127,7 @@ def show_description(figures: dict[str, Any]) -> None:
 
 def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """Robots on latents of the prior and on white noise."""
-    motions = None if config.data is None else load_motions(str(config.data), robot, config.split)
+    motions = motions_of(config, robot)
     recorded = None if motions is None else analysis.Movement.recorded(motions, robot)
     trials = analysis.wander(
         str(config.module), motions, robot=robot,

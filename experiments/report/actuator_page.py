@@ -106,8 +106,8 @@ def _latents(found: Mapping[str, Any]) -> Section | None:
         return None
     told = latents.get("told_apart")
     shown = "" if told is None else (
-        f"For {number(100 * told)} % of traces the likeliest of the known actuators is the right one, for "
-        f"{number(100 * latents['told_apart_by_all_traces'])} % of actuators by all their traces "
+        f"{number(100 * told)} % of traces are fitted best with the latent of their own actuator, "
+        f"{number(100 * latents['told_apart_by_all_traces'])} % of actuators by all their traces together "
         f"({number(100 * latents['told_apart_by_chance'])} % by chance). "
     )  # fmt: skip
     words = f"{shown}Likelihood of an actuator's log under the best of {latents['draws']} samples of N(0, I):"

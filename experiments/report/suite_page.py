@@ -68,7 +68,8 @@ def _words(found: Mapping[str, Any]) -> Words:
         "A trial succeeds that never falls and whose mean velocity over its last "
         f"{number(found['success']['last_s'])} s is near its command, within the bounds of the table. "
         f"{found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
-        f"sim={found['sim']}; robots start leaning a little and moving a little.{edge}"
+        f"sim={found['sim']}, actuator={Path(found['actuator']).name}; "
+        f"robots start leaning a little and moving a little.{edge}"
     )
 
 

@@ -7,7 +7,8 @@ code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -300,19 +301,19 @@ class HighLevelPolicy(nn.Module):
             raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
 
 
-def mean_policy(*policies: HighLevelPolicy) -> HighLevelPolicy:
+def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:
     """The mean of the weights of policies that went on from one another: what one has learned and the other forgot, the
     mean may do (Wortsman et al. 2022, model soups). Of policies that have nothing in common it does nothing of use.
 
     Raises:
       InputError: for policies of other contracts (module, inputs, ranges, net), naming the first that differs.
     """
-    first, *others = policies
-    free = {"versions", "training"}
-    for other in others:
-        for name, own in asdict(first.contract).items():
-            if name not in free and own != (found := asdict(other.contract)[name]):
-                raise InputError(f"policies of one mean differ in weights alone; these in {name}: {own}, {found}")
+    policies = (first, *others)
+    names = [given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")]
+    for other, name in product(others, names):
+        own, found = getattr(first.contract, name), getattr(other.contract, name)
+        if own != found:
+            raise InputError(f"policies of one mean differ in weights alone; these in {name}: {own}, {found}")
     training = first.contract.training | {"mean_of": [policy.contract.training for policy in policies]}
     mean, states = HighLevelPolicy(replace(first.contract, training=training)), [p.state_dict() for p in policies]
     mean.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
