@@ -652,6 +652,10 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
                     f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "
                     "give the keys to change"
                 )
+            if key == "seed" and entry.value() != stored.seed:
+                raise InputError(
+                    f"seed={entry.value()} does not change resume={folder}, which goes on as seed {stored.seed} began"
+                )
             OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)
         stored.resume = str(folder)
         if not any(entry.key_or_group == "out" for entry in overrides):

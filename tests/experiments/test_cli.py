@@ -237,6 +237,8 @@ def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, capsys
     assert main([f"out={out}", "data=x", "experiment=small"]) == 0
     assert main([f"resume={out}", "experiment=dog_walk"]) == 2
     assert f"experiment=dog_walk does not change resume={out}" in error_line(capsys)
+    assert cli.main(["imitate", f"resume={out}", "seed=7"]) == 2
+    assert f"seed=7 does not change resume={out}, which goes on as seed 0 began" in error_line(capsys)
     assert len(work.calls) == 1
 
 
