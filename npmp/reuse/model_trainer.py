@@ -18,6 +18,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
+from npmp.envs.feet import Feet
 from npmp.envs.task import DifferentiableTask
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
@@ -144,8 +145,10 @@ class ModelTrainer(Resumable):
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
-            self.model = WorldModel(env.home, env.dt, c.model_hidden, self._told(), env.robots.lever)
-        self.model.to(env.device)
+            self.model = WorldModel(
+                env.home, env.dt, Feet(env.robot), c.model_hidden, self.physics_size, env.robots.lever,
+                rough=self._footing_size > 0,
+            ).to(env.device)  # fmt: skip
         self.fit = ModelFit(self.model, c)
         known = env.state if recordings is None else recordings.reference.frames
         self.postures = PostureRange(known).to(env.device)  # without recordings set by `warm_up`
@@ -182,15 +185,15 @@ class ModelTrainer(Resumable):
         shown = self.config.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
-    def _told(self) -> int:
-        """How many numbers the model is told of a robot's physics, and of the ground under its feet."""
-        state = self.env.state
-        return self.physics_size + self.task.under_feet(state, self.task.footing(state)).shape[-1]
+    @property
+    def _footing_size(self) -> int:
+        """Numbers of a `Task.footing`, 0 on flat ground."""
+        return self.task.footing(self.env.state).shape[-1]
 
     def _empty_replay(self) -> Replay:
         c, env, lstm = self.config, self.env, self.skill.net.lstm_width
         memory = self.online.initial_state(1).hidden.shape[-1]
-        sizes = robot_sizes(env, self._told()) | {
+        sizes = robot_sizes(env, self.physics_size) | {
             "z": self.skill.latent_dim,
             "hidden": lstm,
             "cell": lstm,
@@ -198,8 +201,8 @@ class ModelTrainer(Resumable):
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
         }
-        if width := self.task.footing(env.state).shape[-1]:
-            sizes["footing"] = width
+        if self._footing_size:
+            sizes |= {"footing": self._footing_size, "ground": len(env.robot.foot_bodies)}
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
@@ -285,8 +288,8 @@ class ModelTrainer(Resumable):
         }
         if "footing" in self.replay.floats:
             footing = self.task.footing(env.state)
-            told = self.task.under_feet(self.task.unmoved(env.state), footing)
-            note |= {"footing": footing, "physics": torch.cat((note["physics"], told), -1)}
+            under = self.task.under_feet(self.task.unmoved(env.state), footing)
+            note |= {"footing": footing, "ground": under + footing[:, :1]}
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
 
     def _randn(self, like: Tensor) -> Tensor:
@@ -364,7 +367,8 @@ class ModelTrainer(Resumable):
         memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
         goal = self._asked(moments.pop("goal"))
         footing = moments.pop("footing", goal[:, :0])
-        drawn = moments.pop("physics")[:, : self.physics_size]
+        moments.pop("ground", None)  # imagination looks it up
+        drawn = moments.pop("physics")
         if c.model_physics and not c.imagine_pushes:
             drawn = self.env.robots.without_push(drawn)
         start = Start(**moments, physics=drawn)

@@ -109,7 +109,7 @@ class ModelFit:
         state = RobotState.unpack(window.states[0][keep])
         after = RobotState.unpack(window.states[1][keep])
         velocity = differentiate(state, after, self.model.dt)
-        self.model.fit_scales(state, window.setpoints[0][keep], velocity)
+        self.model.fit_scales(state, window.setpoints[0][keep], window.physics[0][keep], velocity)
 
     def __call__(self, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
         """One iteration's gradient steps; progress in [0, 1] is the share of the run done. Returns metrics of the last

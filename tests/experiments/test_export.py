@@ -100,7 +100,10 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
         (["rate_hz=1e300"], "rate 1e+300 Hz is not possible"),
         (["device=cuda"], "cpu"),
         (["policy=anymal_b_walk"], "not both at once"),
-        (["data=null", "policy=anymal_b_walk", "format=unitree_csv"], "no format of policies 'unitree_csv'; there are: bundle, web"),
+        (
+            ["data=null", "policy=anymal_b_walk", "format=unitree_csv"],
+            "no format of policies 'unitree_csv'; there are: bundle, web",
+        ),
     ],
 )
 def test_wrong_arguments(
