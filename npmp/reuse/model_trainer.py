@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +162,7 @@ class ModelTrainer(Resumable):
         self.iteration_count = 0
         self.env_steps = 0
         self.skipped = 0  # updates of the policy not made in the last iteration
+        self.model_taken = False  # from another run, with its scales
 
     @property
     def policy(self) -> HighLevelPolicy:
@@ -215,17 +216,22 @@ class ModelTrainer(Resumable):
 
     # --- before the first iteration ---
 
+    def take_model(self, learned: Mapping[str, Tensor]) -> None:
+        """Go on with the world model of the run that the policy is from, where its sizes fit."""
+        self.model_taken = self.model.take_over(learned)
+
     def warm_up(self) -> dict[str, float]:
         """Clone, then fill the replay and fit the model to it. Returns figures of both."""
         figures = self._clone()
         self.env.restart()
         self._collect(self.config.warmup_steps)
-        self.fit.take_scales(self.replay, self.generator)
+        if not self.model_taken:
+            self.fit.take_scales(self.replay, self.generator)
         updates = -(-self.config.warmup_updates // self.config.model_updates)
         for _ in range(updates):
             figures |= self.fit(self.replay, 0.0, self.generator)
         self.fit.freeze()
-        return figures
+        return figures | {"model_taken": float(self.model_taken)}
 
     def _clone(self) -> dict[str, float]:
         """Fit the policy to what the module does of itself, and take the range of postures from it where there are no

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
 from mocap_data.store import MotionSet
-from npmp import ranges
+from npmp import artifact, ranges
 from npmp.actors import PriorActor
 from npmp.envs import Task, TaskEnv
 from npmp.nets import JointDecoder
@@ -42,11 +43,13 @@ from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig | CloneTrainerConfig
+ReuseTrainer = ModelTrainer | VMPOTrainer | CloneTrainer
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "world_model": ModelTrainerConfig,
     "vmpo": VMPOTrainerConfig,
     "clone": CloneTrainerConfig,
 }
+WORLD_MODEL = "world_model.safetensors"  # in a policy's folder: who goes on from it goes on with this
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128, "clone": 256}  # by default [D; sources in conf/algo]
 
@@ -149,6 +152,8 @@ def train_policy(
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
+        if isinstance(trainer, ModelTrainer) and policy is not None and (policy / WORLD_MODEL).is_file():
+            trainer.take_model(artifact.read_tensors(policy / WORLD_MODEL))
         learned = {"warm_up": trainer.warm_up()} if isinstance(trainer, ModelTrainer) else {}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
@@ -161,7 +166,7 @@ def train_policy(
         judge=lambda: trial(trainer.policy),
         judged=(*task.judged, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
-        save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
+        save=lambda summary: _save(trainer, skill, summary, chosen, folder),
         finite=schedule.finite,
         rates=schedule.rates,
         logger=chosen.logger,
@@ -214,7 +219,7 @@ def _trainer(
     *,
     new: bool,
     seed: int,
-) -> tuple[ModelTrainer | VMPOTrainer | CloneTrainer, Schedule]:
+) -> tuple[ReuseTrainer, Schedule]:
     """The algorithm with n robots, before its first iteration."""
     finite = ("reward", task.error_name, "kl")
     algo = settings.algo
@@ -233,12 +238,17 @@ def _trainer(
 
 
 def _save(
-    policy: HighLevelPolicy, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
+    trainer: ReuseTrainer, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
 ) -> None:
-    """The policy's folder, and that of the module where it is in no other."""
+    """The policy's folder, the world model that it was learned through in it, and that of the module where it is in no
+    other."""
     if settings.joint_space:
         skill.save(folder / "module")
-    policy.save(folder / "policy", training=summary)
+    trainer.policy.save(folder / "policy", training=summary)
+    if isinstance(trainer, ModelTrainer):
+        final = folder / "policy" / WORLD_MODEL
+        with atomic_path(final) as path:
+            artifact.write_tensors(trainer.model.state_dict(), path, called=final)
 
 
 def _described(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -105,6 +107,21 @@ class WorldModel(nn.Module):
         self.inputs.fit(self.features(state, setpoint, self._told(physics)[1]), 0.02)
         now = _velocity(state)
         self.changes.fit(torch.cat(velocity, -1) - torch.cat((now, now), -1), 0.02)
+
+    def take_over(self, learned: Mapping[str, Tensor]) -> bool:
+        """Go on from another's weights and scales; where that was told other physics, with nothing of it learned.
+        Returns False, and changes nothing, for one of other sizes."""
+        own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
+        sizes = {name: tensor.shape for name, tensor in learned.items()}
+        first = learned.get(key, own[key][:, :0])
+        if first.dim() != 2 or first.shape[1] < known:
+            return False
+        if first.shape != own[key].shape:
+            first = torch.cat((first[:, :known], first.new_zeros(len(first), own[key].shape[1] - known)), -1)
+        if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
+            return False
+        self.load_state_dict({**learned, key: first})
+        return True
 
     def _told(self, physics: Tensor) -> tuple[Tensor, Tensor]:
         """What was drawn, and the ground's heights."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -131,6 +132,36 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
     assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
+
+
+def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
+    states, setpoints = noisy_rollout(robot, motions, 4, 2)
+    torch.manual_seed(0)
+    model, other = WorldModel(HOME, DT, Feet(robot), (8,), 2), WorldModel(HOME, DT, Feet(robot), (8,), 3)
+    told = torch.randn(4, 3)
+    model.inputs.mean += 1.0
+    before = model(states[1], setpoints[1], told[:, :2] * 0.0)
+    assert other.take_over(model.state_dict())
+    torch.testing.assert_close(other(states[1], setpoints[1], told).pack(), before.pack())
+    same = WorldModel(HOME, DT, Feet(robot), (8,), 2)
+    assert same.take_over(model.state_dict())
+    found, wanted = (m(states[1], setpoints[1], told[:, :2]).pack() for m in (same, model))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("change", ["hidden", "joints", "names", "kind"])
+def test_a_model_of_other_sizes_is_left(robot: Robot, change: str) -> None:
+    model = WorldModel(HOME, DT, Feet(robot), (8,))
+    learned = WorldModel(HOME, DT, Feet(robot), (9,) if change == "hidden" else (8,)).state_dict()
+    if change == "joints":
+        learned["net.0.weight"] = learned["net.0.weight"][:, 1:]
+    elif change == "names":
+        learned["more"] = torch.zeros(1)
+    elif change == "kind":
+        learned["net.0.weight"] = torch.zeros(())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert not model.take_over(learned)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
