@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,6 @@ class ModelTrainerConfig(ThroughModelConfig):
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
     ema: float = 0.998
     warmup_steps: int = 32
-    warmup_updates: int = 600  # of the model alone, before the policy's first
     episode_s: float | None = 10.0  # of training, shorter than the task's: robots start often; None: the task's own
     action_noise: float = 0.03  # [rad], while collecting
     horizon: int = 36  # imagined control steps
@@ -162,7 +161,6 @@ class ModelTrainer(Resumable):
         self.iteration_count = 0
         self.env_steps = 0
         self.skipped = 0  # updates of the policy not made in the last iteration
-        self.model_taken = False  # from another run, with its scales
 
     @property
     def policy(self) -> HighLevelPolicy:
@@ -216,22 +214,15 @@ class ModelTrainer(Resumable):
 
     # --- before the first iteration ---
 
-    def take_model(self, learned: Mapping[str, Tensor]) -> None:
-        """Go on with the world model of the run that the policy is from, where its sizes fit."""
-        self.model_taken = self.model.take_over(learned)
-
     def warm_up(self) -> dict[str, float]:
         """Clone, then fill the replay and fit the model to it. Returns figures of both."""
         figures = self._clone()
         self.env.restart()
         self._collect(self.config.warmup_steps)
-        if not self.model_taken:
-            self.fit.take_scales(self.replay, self.generator)
-        updates = -(-self.config.warmup_updates // self.config.model_updates)
-        for _ in range(updates):
-            figures |= self.fit(self.replay, 0.0, self.generator)
+        self.fit.take_scales(self.replay, self.generator)
+        figures |= self.fit.warm_up(self.replay, self.generator, self.config.warmup_updates)
         self.fit.freeze()
-        return figures | {"model_taken": float(self.model_taken)}
+        return figures | {"model_goes_on": float(self.fit.goes_on)}
 
     def _clone(self) -> dict[str, float]:
         """Fit the policy to what the module does of itself, and take the range of postures from it where there are no

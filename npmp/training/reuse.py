@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
 from mocap_data.store import MotionSet
-from npmp import artifact, ranges
+from npmp import ranges
 from npmp.actors import PriorActor
 from npmp.envs import Task, TaskEnv
 from npmp.nets import JointDecoder
@@ -49,7 +48,6 @@ REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "vmpo": VMPOTrainerConfig,
     "clone": CloneTrainerConfig,
 }
-WORLD_MODEL = "world_model.safetensors"  # in a policy's folder: who goes on from it goes on with this
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128, "clone": 256}  # by default [D; sources in conf/algo]
 
@@ -152,9 +150,10 @@ def train_policy(
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
-        if isinstance(trainer, ModelTrainer) and policy is not None and (policy / WORLD_MODEL).is_file():
-            trainer.take_model(artifact.read_tensors(policy / WORLD_MODEL))
-        learned = {"warm_up": trainer.warm_up()} if isinstance(trainer, ModelTrainer) else {}
+        learned = {}
+        if isinstance(trainer, ModelTrainer):
+            trainer.fit.go_on(policy)
+            learned = {"warm_up": trainer.warm_up()}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     plan = run.Plan(
@@ -246,9 +245,7 @@ def _save(
         skill.save(folder / "module")
     trainer.policy.save(folder / "policy", training=summary)
     if isinstance(trainer, ModelTrainer):
-        final = folder / "policy" / WORLD_MODEL
-        with atomic_path(final) as path:
-            artifact.write_tensors(trainer.model.state_dict(), path, called=final)
+        trainer.fit.save(folder / "policy")
 
 
 def _described(

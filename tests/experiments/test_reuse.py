@@ -18,7 +18,7 @@ from npmp.experiments.reuse import main
 from npmp.nets import NetConfig
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
-from npmp.training.reuse import WORLD_MODEL
+from npmp.world_model.fitting import FILE
 from tests.environments import walk_env
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
@@ -129,8 +129,8 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     summary = json.loads((tmp_path / "later" / "summary.json").read_text())
     before = json.loads((tmp_path / "nominal" / "summary.json").read_text())["velocity_error"]["after"]
     assert summary["velocity_error"]["untrained"] != before  # its own commands and physics
-    assert summary["before"]["warm_up"]["model_taken"] == 1.0  # though that was told no physics
-    scales = [read_tensors(tmp_path / run / "policy" / WORLD_MODEL)["inputs.mean"] for run in ("nominal", "later")]
+    assert summary["before"]["warm_up"]["model_goes_on"] == 1.0  # though that was told no physics
+    scales = [read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"] for run in ("nominal", "later")]
     assert torch.equal(*scales)
     other = SkillModule.load(module)
     with torch.no_grad():
