@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mujoco
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mocap_data.errors import InputError
 from npmp import geometry
-from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
@@ -17,30 +18,85 @@ SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 
 
 class Feet(nn.Module):
-    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius` [m]."""
+    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius` [m].
 
-    _body: Tensor
+    A foot's points are turned by the joints between it and the root, from the foot up (product of exponentials): all
+    feet at once, and without the other bodies that `Kinematics` places.
+    """
+
+    _joint: Tensor
+    _straight: Tensor
+    _cross: Tensor
+    _anchor: Tensor
     _point: Tensor
 
     def __init__(self, robot: Robot):
-        """Raises InputError for a robot that `Kinematics` does not serve."""
+        """Raises InputError for a joint between a foot and the root that is no hinge, naming it."""
         super().__init__()
-        self.kinematics, self.radius = Kinematics(robot.model()), robot.foot_radius
-        body = torch.tensor([robot.body_names.index(name) for name in robot.foot_bodies])
-        self.register_buffer("_body", body, persistent=False)
-        point = torch.tensor(robot.foot_points, dtype=torch.float32)  # (F, K, 3)
-        self.register_buffer("_point", point, persistent=False)
+        self.radius, self.shape = robot.foot_radius, robot.foot_points.shape[:2]
+        model = robot.model()
+        data = mujoco.MjData(model)
+        data.qpos[:7] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+        mujoco.mj_kinematics(model, data)
+        legs = [_hinges(model, model.body(name).id) for name in robot.foot_bodies]
+        size = max(map(len, legs)), len(legs)
+        joint, straight = np.zeros(size, int), np.zeros(size)
+        axis, anchor = np.zeros((*size, 3)), np.zeros((*size, 3))
+        for foot, leg in enumerate(legs):  # a leg of fewer joints than others ends in turns about nothing
+            for level, j in enumerate(leg):
+                joint[level, foot] = model.jnt_qposadr[j] - 7
+                straight[level, foot] = data.qpos[model.jnt_qposadr[j]]
+                axis[level, foot], anchor[level, foot] = data.xaxis[j], data.xanchor[j]
+        frames = [data.body(name) for name in robot.foot_bodies]
+        soles = zip(frames, robot.foot_points, strict=True)
+        point = np.stack([frame.xpos + points @ frame.xmat.reshape(3, 3).T for frame, points in soles])
+        cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
+        self.register_buffer("_joint", torch.tensor(joint), persistent=False)
+        kept = {"straight": straight, "cross": cross, "anchor": anchor, "point": point}
+        for name, values in kept.items():
+            self.register_buffer(f"_{name}", torch.as_tensor(values, dtype=torch.float32), persistent=False)
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
         """Poses as `Kinematics` takes them -> centres in the world, (..., F, K, 3) [m]."""
-        poses = self.kinematics(root_pos, root_rot, joint_pos)
-        turn = poses.rotation.index_select(-3, self._body).unsqueeze(-3)  # (..., F, 1, 3, 3)
-        return poses.position.index_select(-2, self._body).unsqueeze(-2) + geometry.to_world(turn, self._point)
+        place, _ = self.moving(joint_pos, torch.zeros_like(joint_pos))
+        world = place.flatten(-3, -2) @ root_rot.transpose(-1, -2)
+        return world.unflatten(-2, self.shape) + root_pos[..., None, None, :]
+
+    def moving(self, joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
+        """Centres in the root's frame (..., F, K, 3) [m] of joints at (..., nu) [rad], and how fast they move there
+        [m/s] under the joints' velocities (..., nu) [rad/s]."""
+        feet, points = self.shape
+        of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]  # (levels, F, n) each
+        angle, rate = (v.repeat(1, 1, points).unsqueeze(-1) for v in of_legs)  # (levels, F, K n, 1)
+        angle = angle - self._straight[..., None, None]
+        sine, versine = (v.repeat(1, 1, 2, 1) for v in (torch.sin(angle), 1.0 - torch.cos(angle)))
+        place = self._point.repeat_interleave(of_legs[0].shape[-1], 1)  # (F, K n, 3)
+        moved = torch.zeros_like(place)
+        for level, (cross, anchor) in enumerate(zip(self._cross, self._anchor.unsqueeze(-2), strict=True)):
+            both = torch.cat((place - anchor, moved), 1)
+            across = both @ cross
+            arm, turned = (both + sine[level] * across + versine[level] * (across @ cross)).chunk(2, 1)  # Rodrigues
+            place, moved = arm + anchor, turned + rate[level] * (arm @ cross)
+        shape = (feet, points, *joint_pos.shape[:-1], 3)
+        return place.view(shape).movedim((0, 1), (-3, -2)), moved.view(shape).movedim((0, 1), (-3, -2))
 
     def heights(self, qpos: np.ndarray) -> np.ndarray:
         """Heights of the lowest points of the feet above height 0 in poses (T, 7 + nu): (T, F) [m]."""
         poses = pose_from_qpos(torch.tensor(qpos).to(self._point.device))
         return (self(*poses)[..., 2].amin(-1) - self.radius).cpu().numpy()
+
+
+def _hinges(model: mujoco.MjModel, body: int) -> list[int]:
+    """The joints between a body and the root, from the body up."""
+    found: list[int] = []
+    while (parent := model.body_parentid[body]) != 0:
+        first, count = model.body_jntadr[body], model.body_jntnum[body]
+        found += reversed(range(first, first + count))
+        body = parent
+    for j in found:
+        if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE:
+            raise InputError(f"joint '{model.joint(j).name}': only hinges are supported between the root and a foot")
+    return found
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:

@@ -250,8 +250,8 @@ class DifferentiableTask(Task):
         return goal
 
     def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
-        """What a model is told of the ground under robots (B, ...) on a `footing` (B, 2), (B, f); (B, 0) where it is
-        flat."""
+        """How high the ground is under the F feet of robots (B, ...) above a `footing` (B, 2), (B, F) [m]; (B, 0) where
+        it is flat."""
         return footing[:, :0]
 
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
+from npmp.envs.feet import Feet
 from npmp.envs.task import DifferentiableTask
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
@@ -56,7 +57,6 @@ class ModelTrainerConfig(ThroughModelConfig):
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
     ema: float = 0.998
     warmup_steps: int = 32
-    warmup_updates: int = 600  # of the model alone, before the policy's first
     episode_s: float | None = 10.0  # of training, shorter than the task's: robots start often; None: the task's own
     action_noise: float = 0.03  # [rad], while collecting
     horizon: int = 36  # imagined control steps
@@ -144,8 +144,10 @@ class ModelTrainer(Resumable):
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
-            self.model = WorldModel(env.home, env.dt, c.model_hidden, self._told(), env.robots.lever)
-        self.model.to(env.device)
+            self.model = WorldModel(
+                env.home, env.dt, Feet(env.robot), c.model_hidden, self.physics_size, env.robots.lever,
+                rough=self._footing_size > 0,
+            ).to(env.device)  # fmt: skip
         self.fit = ModelFit(self.model, c)
         known = env.state if recordings is None else recordings.reference.frames
         self.postures = PostureRange(known).to(env.device)  # without recordings set by `warm_up`
@@ -182,15 +184,15 @@ class ModelTrainer(Resumable):
         shown = self.config.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
-    def _told(self) -> int:
-        """How many numbers the model is told of a robot's physics, and of the ground under its feet."""
-        state = self.env.state
-        return self.physics_size + self.task.under_feet(state, self.task.footing(state)).shape[-1]
+    @property
+    def _footing_size(self) -> int:
+        """Numbers of a `Task.footing`, 0 on flat ground."""
+        return self.task.footing(self.env.state).shape[-1]
 
     def _empty_replay(self) -> Replay:
         c, env, lstm = self.config, self.env, self.skill.net.lstm_width
         memory = self.online.initial_state(1).hidden.shape[-1]
-        sizes = robot_sizes(env, self._told()) | {
+        sizes = robot_sizes(env, self.physics_size) | {
             "z": self.skill.latent_dim,
             "hidden": lstm,
             "cell": lstm,
@@ -198,8 +200,8 @@ class ModelTrainer(Resumable):
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
         }
-        if width := self.task.footing(env.state).shape[-1]:
-            sizes["footing"] = width
+        if self._footing_size:
+            sizes |= {"footing": self._footing_size, "ground": len(env.robot.foot_bodies)}
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
@@ -218,11 +220,9 @@ class ModelTrainer(Resumable):
         self.env.restart()
         self._collect(self.config.warmup_steps)
         self.fit.take_scales(self.replay, self.generator)
-        updates = -(-self.config.warmup_updates // self.config.model_updates)
-        for _ in range(updates):
-            figures |= self.fit(self.replay, 0.0, self.generator)
+        figures |= self.fit.warm_up(self.replay, self.generator, self.config.warmup_updates)
         self.fit.freeze()
-        return figures
+        return figures | {"model_goes_on": float(self.fit.goes_on)}
 
     def _clone(self) -> dict[str, float]:
         """Fit the policy to what the module does of itself, and take the range of postures from it where there are no
@@ -285,8 +285,8 @@ class ModelTrainer(Resumable):
         }
         if "footing" in self.replay.floats:
             footing = self.task.footing(env.state)
-            told = self.task.under_feet(self.task.unmoved(env.state), footing)
-            note |= {"footing": footing, "physics": torch.cat((note["physics"], told), -1)}
+            under = self.task.under_feet(self.task.unmoved(env.state), footing)
+            note |= {"footing": footing, "ground": under + footing[:, :1]}
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
 
     def _randn(self, like: Tensor) -> Tensor:
@@ -364,7 +364,8 @@ class ModelTrainer(Resumable):
         memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
         goal = self._asked(moments.pop("goal"))
         footing = moments.pop("footing", goal[:, :0])
-        drawn = moments.pop("physics")[:, : self.physics_size]
+        moments.pop("ground", None)  # imagination looks it up
+        drawn = moments.pop("physics")
         if c.model_physics and not c.imagine_pushes:
             drawn = self.env.robots.without_push(drawn)
         start = Start(**moments, physics=drawn)

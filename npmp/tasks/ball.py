@@ -45,10 +45,11 @@ class Legs(nn.Module):
     _ends: Tensor
     radius: Tensor
 
-    def __init__(self, robot: Robot, kinematics: Kinematics):
+    def __init__(self, robot: Robot):
         """Raises InputError for a robot whose feet or shanks collide as anything else."""
         super().__init__()
-        self.kinematics, model = kinematics, robot.model()
+        model = robot.model()
+        self.kinematics = Kinematics(model)
         legs = [_capsules(model, model.body(name).id, robot.name) for name in robot.foot_bodies]
         most = max(len(leg) for leg in legs)
         rows = [[*leg, *[leg[-1]] * (most - len(leg))] for leg in legs]

@@ -363,7 +363,7 @@ class Dribble(DifferentiableTask):
         """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`). Raises
         InputError for a robot whose legs are neither spheres nor capsules."""
         if self._legs is None:  # not before: other ways to learn, and trials, serve robots with other feet, too
-            self._legs = Legs(self.robot, self.env.feet.kinematics).to(goal.device)
+            self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
         ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self._legs.radius, self.env.dt)
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)

@@ -40,8 +40,6 @@ CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, floa
 
 SETTLING_S = 0.5  # what a robot is given to follow a change of its command, where figures leave that out
 
-_UNIT_M, _MOST = 0.1, 3.0  # a model is told heights of the ground in units of this [m], so many at most
-
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))  # where no recordings say what the robot can
 
 
@@ -579,7 +577,7 @@ class Walk(DifferentiableTask):
         return course_loss(off, max(1, round(c.stride_s / dt)), (c.step_weight, c.stride_weight))
 
     def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
-        """As `DifferentiableTask.under_feet`: how much higher the ground is under each foot than around, (B, F) [dm].
+        """As `DifferentiableTask.under_feet`: how much higher the ground is under each foot than around, (B, F) [m].
 
         The footing is that of the state's own moment where robots collect, that of the first moment where they imagine:
         after 36 steps these differ by some 2 cm on Perlin noise of 0.3 m.
@@ -588,7 +586,7 @@ class Walk(DifferentiableTask):
             return super().under_feet(state, footing)
         with torch.no_grad():
             place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
-            return (self._above_footing(place, footing) / _UNIT_M).clamp(-_MOST, _MOST)
+            return self._above_footing(place, footing)
 
     def _above_footing(self, place: Tensor, footing: Tensor) -> Tensor:
         """The ground at places (B, ..., 3) above that of a footing (B, 2): (B, ...) [m]; without gradients, as a blind

@@ -163,12 +163,12 @@ def train_module(
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder = settings or ImitationSettings(), Path(out)
-    learned_on = trained_on or motions
+    learned_on, module = trained_on or motions, None if module is None else Path(module).resolve()
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> tuple[ImitationTrainer, Schedule]:
         task = Imitation(robot, settings.task, learned_on)
         env = TaskEnv(task, robots, robots=settings.robots, seed=seed, **settings.place)
-        return make_trainer(settings, env, seed, None if module is None else Path(module).resolve())
+        return make_trainer(settings, env, seed, module)
 
     judges = _judges(robot, motions, chosen, seed)
     trainer, schedule = new_trainer(chosen, chosen.robots_at_once, seed)
@@ -180,8 +180,14 @@ def train_module(
     def begin() -> tuple[dict[str, float], dict[str, float]]:
         figures = judge()
         if isinstance(trainer, WorldModelTrainer):  # the others learn from whatever they collect first
+            trainer.fit.go_on(module)
             trainer.warm_up()
         return figures, figures
+
+    def save(summary: dict[str, Any]) -> None:
+        trainer.module().save(folder / "module", training=summary)
+        if isinstance(trainer, WorldModelTrainer):
+            trainer.fit.save(folder / "module")
 
     described = _described(motions, chosen, about or {})
 
@@ -197,7 +203,7 @@ def train_module(
         judge=judge,
         judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
         summarize=lambda before, latest: described,
-        save=lambda summary: trainer.module().save(folder / "module", training=summary),
+        save=save,
         finite=schedule.finite,
         rates=schedule.rates,
         logger=chosen.logger,

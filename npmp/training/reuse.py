@@ -42,6 +42,7 @@ from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 
 ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig | CloneTrainerConfig
+ReuseTrainer = ModelTrainer | VMPOTrainer | CloneTrainer
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "world_model": ModelTrainerConfig,
     "vmpo": VMPOTrainerConfig,
@@ -149,7 +150,10 @@ def train_policy(
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
-        learned = {"warm_up": trainer.warm_up()} if isinstance(trainer, ModelTrainer) else {}
+        learned = {}
+        if isinstance(trainer, ModelTrainer):
+            trainer.fit.go_on(policy)
+            learned = {"warm_up": trainer.warm_up()}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     plan = run.Plan(
@@ -161,7 +165,7 @@ def train_policy(
         judge=lambda: trial(trainer.policy),
         judged=(*task.judged, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
-        save=lambda summary: _save(trainer.policy, skill, summary, chosen, folder),
+        save=lambda summary: _save(trainer, skill, summary, chosen, folder),
         finite=schedule.finite,
         rates=schedule.rates,
         logger=chosen.logger,
@@ -214,7 +218,7 @@ def _trainer(
     *,
     new: bool,
     seed: int,
-) -> tuple[ModelTrainer | VMPOTrainer | CloneTrainer, Schedule]:
+) -> tuple[ReuseTrainer, Schedule]:
     """The algorithm with n robots, before its first iteration."""
     finite = ("reward", task.error_name, "kl")
     algo = settings.algo
@@ -233,12 +237,15 @@ def _trainer(
 
 
 def _save(
-    policy: HighLevelPolicy, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
+    trainer: ReuseTrainer, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
 ) -> None:
-    """The policy's folder, and that of the module where it is in no other."""
+    """The policy's folder, the world model that it was learned through in it, and that of the module where it is in no
+    other."""
     if settings.joint_space:
         skill.save(folder / "module")
-    policy.save(folder / "policy", training=summary)
+    trainer.policy.save(folder / "policy", training=summary)
+    if isinstance(trainer, ModelTrainer):
+        trainer.fit.save(folder / "policy")
 
 
 def _described(

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from npmp.envs.features import Normalizer, true_state
+from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState, StepVelocity, integrate
+
+_NEAR_M = 0.3  # a foot higher than this above the ground is as good as this high [m] [D]
 
 
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 
-    An MLP sees the robot's state without horizontal position and heading, and the new setpoint relative to the joints;
-    it predicts the 6 + nu velocities, their means over the step and what they are at its end, as differences from what
-    they are at its start, all in the root frame there. The rest is kinematics. Where physics is randomized it is told
-    what was drawn, `RobotBatch.physics`.
+    An MLP sees the robot's state without horizontal position and heading, the new setpoint relative to the joints, and
+    how high above the ground and how fast the points under its feet are, which decide what touches and what slips; it
+    predicts the 6 + nu velocities, their means over the step and what they are at its end, as differences from what
+    they are at its start, all in the root frame there. The rest is kinematics. It is told what was drawn of the
+    physics, `RobotBatch.physics`, and on rough ground how high that is under each foot.
     """
 
     home: Tensor
@@ -25,23 +31,29 @@ class WorldModel(nn.Module):
         self,
         home: Tensor,
         dt: float,
+        feet: Feet,
         hidden: tuple[int, ...] = (256, 256, 256),
         physics_size: int = 0,
         lever: Tensor | None = None,
+        *,
+        rough: bool = False,
     ):
         """Args:
         home: (nu,) joint angles of the home pose [rad]. dt: control period [s].
+        feet: of the robot, F with K points each.
         physics_size: width of the drawn physics. lever: (3, 3) `RobotBatch.lever`.
+        rough: it is told the ground's heights under the feet, F numbers [m] after the drawn physics.
         """
         super().__init__()
-        nu = len(home)
-        self.dt = dt
+        nu, (count, points) = len(home), feet.shape
+        self.dt, self.feet, self.ground_size = dt, feet, count if rough else 0
         self.register_buffer("home", home.clone())
         self.register_buffer("lever", lever, persistent=False)
-        self.inputs = Normalizer(19 + 5 * nu)
+        known = 19 + 5 * nu + 4 * count * points
+        self.inputs = Normalizer(known)
         self.changes = Normalizer(2 * (6 + nu))
         layers: list[nn.Module] = []
-        width = 19 + 5 * nu + physics_size
+        width = known + physics_size
         for h in hidden:
             layers += [nn.Linear(width, h), nn.ELU()]
             width = h
@@ -50,21 +62,37 @@ class WorldModel(nn.Module):
         nn.init.zeros_(head.bias)
         self.net = nn.Sequential(*layers, head)
 
-    def features(self, state: RobotState, setpoint: Tensor) -> Tensor:
-        """The network's input before scaling, but for the physics: (n, 19 + 5 nu)."""
-        return torch.cat((true_state(state, self.home), setpoint - state.joint_pos, _velocity(state)), -1)
+    def features(self, state: RobotState, setpoint: Tensor, ground: Tensor) -> Tensor:
+        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K). ground (n, F) or
+        (n, 0), as told."""
+        heights, speeds = self._steps(state, ground)
+        motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
+        return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
+
+    def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the points under the feet the heights above the ground (n, F, K) [m], as far as contact is near, and the
+        velocities in the root frame (n, F, K, 3) [m/s]."""
+        place, moved = self.feet.moving(state.joint_pos, state.joint_vel_end)
+        turn = torch.linalg.cross(state.root_ang_end[:, None, None].expand_as(place), place)
+        speeds = moved + turn + state.root_vel_end[:, None, None]
+        up = (place * state.root_rot[:, None, None, 2]).sum(-1)
+        heights = up + state.root_pos[:, 2, None, None] - self.feet.radius
+        if self.ground_size:
+            heights = heights - ground.unsqueeze(-1)
+        return heights.clamp(-_NEAR_M, _NEAR_M), speeds
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted velocities of the step, in the root frame at its start."""
-        out = self.net(torch.cat((self.inputs(self.features(state, setpoint)), physics), -1))
+        drawn, ground = self._told(physics)
+        out = self.net(torch.cat((self.inputs(self.features(state, setpoint, ground)), drawn), -1))
         now = _velocity(state)
         found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
         return StepVelocity(*found.split((3, 3, nu, 3, 3, nu), -1))
 
     def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
-        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), None if 0
-        wide."""
+        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), with the
+        ground's heights where these are told; None if 0 wide."""
         if physics is None:
             physics = setpoint[..., :0]
         return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt, self.lever)
@@ -74,11 +102,31 @@ class WorldModel(nn.Module):
         return self(RobotState.unpack(state), setpoint, physics).pack()
 
     @torch.no_grad()
-    def fit_scales(self, state: RobotState, setpoint: Tensor, velocity: StepVelocity) -> None:
+    def fit_scales(self, state: RobotState, setpoint: Tensor, physics: Tensor, velocity: StepVelocity) -> None:
         """Take the input and output scales from transitions (n, ...)."""
-        self.inputs.fit(self.features(state, setpoint), 0.02)
+        self.inputs.fit(self.features(state, setpoint, self._told(physics)[1]), 0.02)
         now = _velocity(state)
         self.changes.fit(torch.cat(velocity, -1) - torch.cat((now, now), -1), 0.02)
+
+    def take_over(self, learned: Mapping[str, Tensor]) -> bool:
+        """Go on from another's weights and scales; where that was told other physics, with nothing of it learned.
+        Returns False, and changes nothing, for one of other sizes."""
+        own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
+        sizes = {name: tensor.shape for name, tensor in learned.items()}
+        first = learned.get(key, own[key][:, :0])
+        if first.dim() != 2 or first.shape[1] < known:
+            return False
+        if first.shape != own[key].shape:
+            first = torch.cat((first[:, :known], first.new_zeros(len(first), own[key].shape[1] - known)), -1)
+        if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
+            return False
+        self.load_state_dict({**learned, key: first})
+        return True
+
+    def _told(self, physics: Tensor) -> tuple[Tensor, Tensor]:
+        """What was drawn, and the ground's heights."""
+        drawn = physics.shape[-1] - self.ground_size
+        return physics[..., :drawn], physics[..., drawn:]
 
 
 def _velocity(state: RobotState) -> Tensor:

@@ -15,7 +15,7 @@ class Window(NamedTuple):
 
     states: Tensor  # (T + 1, B, s) packed RobotState
     setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
-    physics: Tensor  # (T, B, p) what was drawn of the physics, the push during the step, the ground under the feet
+    physics: Tensor  # (T, B, p) what was drawn of the physics, the push during the step, heights under the feet
     valid: Tensor  # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
 
 
@@ -54,8 +54,8 @@ class Replay:
         frames: int = 2**53,
     ):
         """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any others, which `moments`
-        gives besides; heights count above the first number of what is noted as `footing`. device: where all of it is
-        kept. frames: of the reference, to hold restored slots against."""
+        gives besides; heights, also those noted as `ground`, count above the first number of what is noted as
+        `footing`. device: where all of it is kept. frames: of the reference, to hold restored slots against."""
         self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
         self.device = device
@@ -102,7 +102,10 @@ class Replay:
         steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
         states, before = self._above_ground(self.floats["state"][steps, env], slot, env), steps[:-1]
-        return Window(states, self.floats["setpoint"][before, env], self.floats["physics"][before, env], valid)
+        told = self.floats["physics"][before, env]
+        if "ground" in self.floats:
+            told = torch.cat((told, self.floats["ground"][before, env] - self.floats["footing"][slot, env, :1]), -1)
+        return Window(states, self.floats["setpoint"][before, env], told, valid)
 
     def moments(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> dict[str, Tensor]:
         """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import skill_memory
+from npmp.envs.feet import Feet
 from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
@@ -115,9 +116,10 @@ class WorldModelTrainer(Resumable):
             else:
                 _check_fit(skill, net, self.features.horizon, env.robot)
             self.skill = skill.train().to(env.device)
-            self.model = WorldModel(env.home, env.dt, config.model_hidden, self.physics_size, env.robots.lever).to(
-                env.device
-            )
+            self.model = WorldModel(
+                env.home, env.dt, Feet(env.robot), config.model_hidden, self.physics_size, env.robots.lever
+            ).to(env.device)
+        self.learned_before = skill is not None
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         self.fit = ModelFit(self.model, config)
         self.imagination = Imagination(
@@ -182,10 +184,14 @@ class WorldModelTrainer(Resumable):
         return record.taken, record.figures()
 
     def warm_up(self) -> None:
-        """Fill the start of the replay, and take the model's scales from it unless they are known from a checkpoint."""
+        """Fill the start of the replay, and take the model's scales from it unless they are known from a checkpoint.
+        For a module that has learned before the model is fitted to it first: an untrained one would spoil what it
+        can."""
         self.collect(self.config.warmup_steps, self.config.action_noise[0])
         if self.iteration_count == 0:
             self.fit.take_scales(self.replay, self.generator)
+            if self.learned_before:
+                self.fit.warm_up(self.replay, self.generator, self.config.warmup_updates)
             self.fit.freeze()
 
     # --- learning ---

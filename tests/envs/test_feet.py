@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import mujoco
 import numpy as np
 import pytest
 import torch
 
+from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs.feet import Feet, dragging
 from npmp.envs.state import pose_from_qpos
@@ -30,6 +35,44 @@ def test_contact_points_are_where_mujoco_has_them(name: str) -> None:
         torch.testing.assert_close(found[0], torch.tensor(np.array(wanted)).float(), atol=1e-5, rtol=0.0)
         lowest = np.array(wanted)[..., 2].min(-1) - robot.foot_radius
         np.testing.assert_allclose(feet.heights(data.qpos[None])[0], lowest, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["anymal_b", "op3"])
+def test_feet_move_as_their_places_change(name: str) -> None:
+    robot, draw = robots.load(name), torch.Generator().manual_seed(0)
+    feet, joints = Feet(robot).double(), len(robot.joint_names)
+    pos, vel = torch.randn(2, 3, 5, joints, generator=draw, dtype=torch.float64)
+    place, moved = feet.moving(pos, vel)
+    before, after = (feet.moving(pos + time * vel, vel)[0] for time in (-1e-6, 1e-6))
+    torch.testing.assert_close(moved, (after - before) / 2e-6, atol=1e-7, rtol=1e-7)
+    origin, axes = torch.zeros(3, 5, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64).expand(3, 5, 3, 3)
+    torch.testing.assert_close(feet(origin, axes, pos), place)
+
+
+def test_legs_may_have_fewer_joints_than_others(robot: robots.Robot) -> None:
+    bodies = (*robot.foot_bodies[:2], "LH_THIGH", "RH_SHANK")
+    pos, vel = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
+    found = Feet(replace(robot, foot_bodies=bodies)).moving(pos, vel)
+    whole = Feet(robot).moving(pos, vel)
+    for some, all_of in zip(found, whole, strict=True):
+        torch.testing.assert_close(some[:, :2], all_of[:, :2])
+    data = mujoco.MjData(model := robot.model())
+    data.qpos[:7], data.qpos[7:] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), pos[0]
+    mujoco.mj_kinematics(model, data)
+    thigh = data.body("LH_THIGH")
+    wanted = thigh.xpos + thigh.xmat.reshape(3, 3) @ robot.foot_points[2, 0]
+    np.testing.assert_allclose(found[0][0, 2, 0], wanted, atol=1e-6)
+
+
+def test_a_leg_that_slides_is_refused(robot: robots.Robot) -> None:
+    free = "<freejoint/><geom size='.1'/>"
+    leg = "<body name='foot'><joint name='lift' type='slide'/><geom size='.1'/></body>"
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody><body>{free}{leg}</body></worldbody></mujoco>")
+    sliding = SimpleNamespace(
+        model=lambda: model, foot_bodies=("foot",), foot_points=np.zeros((1, 1, 3)), foot_radius=0.1
+    )
+    with pytest.raises(InputError, match="joint 'lift': only hinges are supported between the root and a foot"):
+        Feet(cast(robots.Robot, sliding))
 
 
 def test_dragging_by_hand() -> None:

@@ -11,12 +11,14 @@ import torch
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
+from npmp.artifact import read_tensors
 from npmp.envs.features import true_state
 from npmp.experiments import cli
 from npmp.experiments.reuse import main
 from npmp.nets import NetConfig
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
+from npmp.world_model.fitting import FILE
 from tests.environments import walk_env
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
@@ -127,6 +129,9 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     summary = json.loads((tmp_path / "later" / "summary.json").read_text())
     before = json.loads((tmp_path / "nominal" / "summary.json").read_text())["velocity_error"]["after"]
     assert summary["velocity_error"]["untrained"] != before  # its own commands and physics
+    assert summary["before"]["warm_up"]["model_goes_on"] == 1.0  # though that was told no physics
+    scales = [read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"] for run in ("nominal", "later")]
+    assert torch.equal(*scales)
     other = SkillModule.load(module)
     with torch.no_grad():
         other.decoder.head.weight.add_(0.1)

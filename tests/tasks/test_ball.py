@@ -11,7 +11,6 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs import TaskEnv
-from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
 from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.ball import INERTIA, ROLLING, Ball, Legs, rolled
@@ -100,7 +99,7 @@ def test_who_leads_a_leg_further_leads_the_ball_further() -> None:
 
 def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
     model = robot.model()
-    legs, data = Legs(robot, Kinematics(model)), mujoco.MjData(model)
+    legs, data = Legs(robot), mujoco.MjData(model)
     assert legs.radius.shape == (4, 2)  # a shank and a foot each
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -118,7 +117,7 @@ def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
 
 def test_feet_of_boxes_are_refused() -> None:
     with pytest.raises(InputError, match="of 'op3' collides as a box; in imagination only spheres and capsules"):
-        Legs(robots.load("op3"), Kinematics(robots.load("op3").model()))
+        Legs(robots.load("op3"))
 
 
 def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:

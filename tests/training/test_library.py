@@ -13,6 +13,7 @@ import torch
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
+from npmp.artifact import read_tensors
 from npmp.experiments import cli
 from npmp.imitation import MOVMPOConfig
 from npmp.nets import NetConfig
@@ -73,6 +74,8 @@ def test_the_loss_is_few_frames_below_the_command(
 def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     first = train_module(motions, robot, tmp_path / "first", TINY, seed=3)
     more = train_module(motions, robot, tmp_path / "more", TINY, seed=4, module=tmp_path / "first" / "module")
+    scales = [read_tensors(tmp_path / run / "module" / fitting.FILE)["inputs.mean"] for run in ("first", "more")]
+    assert torch.equal(*scales)  # it went on with the model of the first, too
     train_module(motions, robot, tmp_path / "new", TINY, seed=4)
     assert more["before"]["tracked_s"] > 0.0 and first["after"]["tracked_s"] > 0.0
     one, on, new = (SkillModule.load(tmp_path / name / "module") for name in ("first", "more", "new"))

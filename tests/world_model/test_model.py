@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry
+from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState, differentiate, integrate
 from npmp.robots import Robot
 from npmp.training.schedules import linear
@@ -85,7 +87,7 @@ def test_loss_by_hand_and_masked() -> None:
 
 def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
     """Zero output is constant velocity: the network only learns what forces change."""
-    model = WorldModel(HOME, DT, (8,))
+    model = WorldModel(HOME, DT, Feet(robot), (8,))
     torch.nn.init.zeros_(model.net[-1].weight)
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     state, after = states[1], model(states[1], setpoints[1])
@@ -99,7 +101,7 @@ def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
 
 def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(robot: Robot, motions: MotionSet) -> None:
     torch.manual_seed(0)
-    model = WorldModel(HOME, DT, (32,))
+    model = WorldModel(HOME, DT, Feet(robot), (32,))
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     state = states[1]
     yaw, shift = geometry.yaw_matrix(torch.tensor(0.8)), torch.tensor([4.0, -1.0, 0.0])
@@ -111,12 +113,64 @@ def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(robot: Robot
         torch.testing.assert_close(getattr(elsewhere, name), getattr(here, name), atol=1e-3, rtol=0)
 
 
+def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: MotionSet) -> None:
+    """Against the feet's places in the world, a tenth of a millisecond apart."""
+    states, setpoints = noisy_rollout(robot, motions, 4, 3)
+    state = RobotState.unpack(states[2].pack().double())
+    feet, soon = Feet(robot).double(), 1e-4
+    model = WorldModel(HOME.double(), DT, feet, (8,), rough=True).double()
+    ground = torch.tensor([[0.01, -0.02, 0.0, 0.05]], dtype=torch.float64).expand(4, 4)
+    here = feet(state.root_pos, state.root_rot, state.joint_pos)
+    there = feet(
+        state.root_pos + soon * geometry.to_world(state.root_rot, state.root_vel_end),
+        state.root_rot @ geometry.exp_so3(soon * state.root_ang_end),
+        state.joint_pos + soon * state.joint_vel_end,
+    )
+    heights, speeds = model.features(state, setpoints[2].double(), ground)[:, -16:].split((4, 12), -1)
+    torch.testing.assert_close(heights, here[:, :, 0, 2] - feet.radius - ground)
+    wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
+    torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
+    far_up = state._replace(root_pos=state.root_pos + 5.0)
+    assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
+
+
+def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
+    states, setpoints = noisy_rollout(robot, motions, 4, 2)
+    torch.manual_seed(0)
+    model, other = WorldModel(HOME, DT, Feet(robot), (8,), 2), WorldModel(HOME, DT, Feet(robot), (8,), 3)
+    told = torch.randn(4, 3)
+    model.inputs.mean += 1.0
+    before = model(states[1], setpoints[1], told[:, :2] * 0.0)
+    assert other.take_over(model.state_dict())
+    torch.testing.assert_close(other(states[1], setpoints[1], told).pack(), before.pack())
+    same = WorldModel(HOME, DT, Feet(robot), (8,), 2)
+    assert same.take_over(model.state_dict())
+    found, wanted = (m(states[1], setpoints[1], told[:, :2]).pack() for m in (same, model))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("change", ["hidden", "joints", "names", "kind"])
+def test_a_model_of_other_sizes_is_left(robot: Robot, change: str) -> None:
+    model = WorldModel(HOME, DT, Feet(robot), (8,))
+    learned = WorldModel(HOME, DT, Feet(robot), (9,) if change == "hidden" else (8,)).state_dict()
+    if change == "joints":
+        learned["net.0.weight"] = learned["net.0.weight"][:, 1:]
+    elif change == "names":
+        learned["more"] = torch.zeros(1)
+    elif change == "kind":
+        learned["net.0.weight"] = torch.zeros(())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert not model.take_over(learned)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 50, 2)
-    model = WorldModel(HOME, DT, (8,))
+    model = WorldModel(HOME, DT, Feet(robot), (8,))
     velocity = differentiate(states[1], states[2], DT)
-    model.fit_scales(states[1], setpoints[1], velocity)
-    inputs = model.inputs(model.features(states[1], setpoints[1]))
+    none = setpoints[1][:, :0]
+    model.fit_scales(states[1], setpoints[1], none, velocity)
+    inputs = model.inputs(model.features(states[1], setpoints[1], none))
     assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
     change = model.changes(torch.zeros(1, 36))
     torch.testing.assert_close(change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0))
@@ -130,7 +184,7 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     for t, setpoint in enumerate(setpoints):
         first = torch.full((64,), t == 0)
         replay.add(none, none, first, state=states[t].pack(), setpoint=setpoint, z=empty, hidden=empty, cell=empty)
-    model = WorldModel(HOME, DT, (64, 64))
+    model = WorldModel(HOME, DT, Feet(robot), (64, 64))
     config = ModelFitConfig(model_hidden=(64, 64), model_updates=12, model_batch=64, window=4, model_lr=(3e-3, 1e-3))
     fit, g = ModelFit(model, config), torch.Generator().manual_seed(0)
     fit.take_scales(replay, g)

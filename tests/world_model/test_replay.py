@@ -32,6 +32,23 @@ def time_and_robot(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return values.long() // 1000, values.long() % 1000
 
 
+def test_a_window_counts_all_heights_from_where_it_began() -> None:
+    """Ground at 2 m + 0.1 m a step + 1 cm a foot, robots 0.5 m above 2 m + 0.1 m a step, which is its level."""
+    replay = Replay(20, ENVS, {"state": 3, "setpoint": 1, "physics": 1, "footing": 2, "ground": 4})
+    for t in range(20):
+        level = torch.full((ENVS, 1), 2.0 + 0.1 * t)
+        states = torch.cat((torch.zeros(ENVS, 2), level + 0.5), -1)
+        ground = level + torch.arange(4.0) / 100.0
+        floats = {"setpoint": level, "physics": 0.0 * level, "footing": level.expand(-1, 2), "ground": ground}
+        nowhere = torch.zeros(ENVS, dtype=torch.long)
+        replay.add(nowhere, nowhere, torch.full((ENVS,), t == 0), state=states, **floats)
+    window = replay.windows(50, 5, torch.Generator().manual_seed(0))
+    climbed = 0.1 * torch.arange(6.0).view(6, 1).expand(6, 50)
+    torch.testing.assert_close(window.states[..., 2], 0.5 + climbed, atol=1e-5, rtol=0)
+    wanted = climbed[:-1, :, None] + torch.arange(4.0) / 100.0
+    torch.testing.assert_close(window.physics[..., 1:], wanted, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(("capacity", "steps"), [(50, 20), (50, 50), (20, 33), (20, 20), (20, 107)])
 def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) -> None:
     replay = filled(capacity, steps)
