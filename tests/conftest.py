@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not look at all of torch and mujoco again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
