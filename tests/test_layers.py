@@ -133,8 +133,8 @@ def test_no_layer_imports_what_it_must_not() -> None:
 
 
 def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them() -> None:
-    """Every run, every job of a sweep and every collector would wait for them: 0.9 s of the 2.6 that npmp imitate took
-    to begin (CPU, Intel Xeon, 2026-11-23)."""
+    """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8 that npmp imitate took
+    to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
     at_once = {"npmp.actuators.fitting": "signal", "npmp.training.comparison": "stats"}  # which it does not import
     for name, tree in modules():
         tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
