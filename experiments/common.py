@@ -83,8 +83,10 @@ PATH_KEYS = frozenset(
 # Keys whose values are free text, quoted as well.
 TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits", "title", "note"})
 # Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
-OPTIONS_ALONE = frozenset({"-m", "--multirun", "--resolve", "--hydra-help"})
+MULTIRUN = frozenset({"-m", "--multirun"})
+OPTIONS_ALONE = MULTIRUN | {"--resolve", "--hydra-help"}
 OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
+SHOWING = (OPTIONS_ALONE | OPTIONS_WITH_VALUE) - MULTIRUN
 QUIET = (
     "hydra.output_subdir=null",
     "hydra.run.dir=.",
@@ -160,7 +162,7 @@ class Main:
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
             todo: Sequence[Job] | int | None = [job] if job is not None else None
-            if job is None and {"-m", "--multirun"}.isdisjoint(given := _with_multirun(given)):
+            if job is None and MULTIRUN.isdisjoint(given := _with_multirun(given)):
                 todo = self.jobs(given)
             elif job is None:
                 from npmp.experiments.sweeping.launch import launch
@@ -499,14 +501,23 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     def job(config: DictConfig) -> None:
         jobs.append(_composed_job(name, config))
 
-    multirun = not {"-m", "--multirun"}.isdisjoint(given)
+    multirun = not MULTIRUN.isdisjoint(given)
+    shows = any(entry.partition("=")[0] in SHOWING for entry in given)
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
         command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
         sys.argv = [f"npmp {name}", *command]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: they are explained here
-        hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
+        if shows:
+            hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
+        else:  # hydra.main would compose once more, to ask whether it is a sweep
+            mode, settings = ("MULTIRUN" if multirun else "RUN"), [entry for entry in command if entry not in MULTIRUN]
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                hydras = GlobalHydra.instance().hydra
+                assert hydras is not None  # it is initialized; for the type checker
+                run = hydras.multirun if multirun else hydras.run
+                run(config_name=name, task_function=job, overrides=[*settings, f"hydra.mode={mode}"])
     except InputError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError) as error:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, unknown
@@ -138,6 +137,8 @@ class Clip:
         Raises:
           InputError: for a rate that no clip has, or more frames than memory holds.
         """
+        from scipy.interpolate import CubicSpline
+
         require_rate(rate_hz, f"clip {self.name!r}: the new")
         if rate_hz == self.rate_hz:
             return self

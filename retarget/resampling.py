@@ -11,7 +11,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
@@ -52,6 +51,8 @@ def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
     Raises:
       InputError: as `frame_times`.
     """
+    from scipy.interpolate import CubicSpline
+
     new = frame_times(len(qpos), rate_hz, new_rate_hz, width=qpos.shape[1])
     old = np.arange(len(qpos), dtype=np.float64)
     if len(new) == len(old) and (new == old).all():

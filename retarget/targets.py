@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.signal import butter, sosfiltfilt
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
@@ -218,6 +216,8 @@ def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: fl
 
 def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]:
     """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F): those whose frames on both sides stand."""
+    from scipy.interpolate import CubicSpline
+
     old = clip.clip.rate_hz
     new = frame_times(len(clip.raw), old, rate_hz, width=2 * clip.raw[0].size)
     if old == rate_hz:
@@ -232,6 +232,8 @@ def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]
 
 def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
     """`values` (T, ...) low-passed without lag (Butterworth of order 2, forth and back); a copy for None."""
+    from scipy.signal import butter, sosfiltfilt
+
     if cutoff_hz is None or cutoff_hz >= 0.45 * rate_hz:
         return values.copy()
     sections = butter(2, cutoff_hz, fs=rate_hz, output="sos")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,6 +22,10 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget_many
 
+# While tests are collected, all is imported that ever will be, and nothing goes: the garbage collector would look
+# through all of torch two dozen times, 4 s in each process, and then again and again while tests run.
+gc.disable()
+
 # The same examples every time: a failure seen once is seen again. No time limit per example, machines differ.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")
@@ -31,6 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+
+
+def pytest_collection_finish() -> None:
+    """From here on the garbage collector looks at what tests make, and at nothing else."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -132,6 +132,17 @@ def test_no_layer_imports_what_it_must_not() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them() -> None:
+    """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8 that npmp imitate took
+    to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
+    at_once = {"npmp.actuators.fitting": "signal", "npmp.training.comparison": "stats"}  # which it does not import
+    for name, tree in modules():
+        tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        slow = {f"scipy.{part}" for part in {"interpolate", "signal", "stats"} - {at_once.get(name)}}
+        wrong = [target for target in imported(name, tree, is_package=False) if any(within(target, s) for s in slow)]
+        assert not wrong, f"{name} imports {wrong[0]}; import it in the function that needs it"
+
+
 def test_the_commands_go_by_their_installed_names() -> None:
     """`npmp.experiments` and `npmp.conf`: the bare names are the user's own. In a checkout they would import, too, and
     make every module twice."""

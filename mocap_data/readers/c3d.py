@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
@@ -142,6 +141,8 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
     Raises:
       InputError: naming the marker and its frames (of the recording, from 0) where that is not enough.
     """
+    from scipy.interpolate import CubicSpline
+
     frames = len(points)
     known = np.logical_not(missing)
     never = ~known.any(axis=0)

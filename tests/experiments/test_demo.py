@@ -11,16 +11,19 @@ import pytest
 import yaml
 
 from mocap_data import dog_gait, read_motions
+from mocap_data.errors import InputError
 from npmp.experiments import cli, demo
 from npmp.experiments.common import Run, stored_config
 from npmp.experiments.live import SHOWN
+from npmp.reuse import JudgingConfig
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_gait() -> None:
-    """Two seconds of trot instead of all gaits."""
+    """Two seconds of trot instead of all gaits, four of walking on command instead of twenty."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "demo_clips", lambda: [dog_gait("trot", speed_mps=0.8, duration_s=2.0)])
+        patch.setattr(demo, "JudgingConfig", lambda robots, seconds: JudgingConfig(robots, seconds=seconds / 5))
         yield
 
 
@@ -71,7 +74,9 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 
-def test_a_demo_goes_on_with_its_own_stages_only(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_goes_on_with_its_own_stages_only(
+    done: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     first = (done / "imitate" / "metrics.csv").read_bytes()
     starts: list[tuple[str, bool]] = []
     real = demo.stage
@@ -81,15 +86,19 @@ def test_a_demo_goes_on_with_its_own_stages_only(done: Path, monkeypatch: pytest
         starts.append((verb_name, run.resume is not None))
         return config, run
 
+    def enough(*given: object, **named: object) -> None:
+        raise InputError("the stages are done")
+
     monkeypatch.setattr(demo, "stage", noted)
+    monkeypatch.setattr(demo, "evaluate_module", enough)
     owner, config = stored_config(done / "imitate")
     run = Run("demo", done, seed=0, device="cpu", threads=1)
     assert owner == "imitate" and real("imitate", run, config)[1].resume == done / "imitate"
     (done / "summary.json").unlink()  # as if it had been killed in its last stage
-    assert npmp_demo(done, "seed=1") == 0
+    assert npmp_demo(done, "seed=1") == 2 and "the stages are done" in capfd.readouterr().err
     assert starts == [("imitate", False), ("reuse", False)]
     assert (done / "imitate" / "metrics.csv").read_bytes() != first
-    assert json.loads((done / "summary.json").read_text())["seed"] == 1
+    assert [stored_config(done / name)[1].seed for name in ("imitate", "reuse")] == [1, 1]
 
 
 def test_a_mistake_in_a_stages_settings_shows_before_any_work(

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,42 +191,47 @@ class Mortal(Collector):
         return Batch(version, gathered._replace(figures={"reward": float(os.getpid())}), 0.0, [], 1)
 
 
-class Doomed:
-    """A trainer that ends its process."""
-
-    def __init__(self, seed: int):
-        os._exit(1)
-
-
-class Unmakeable:
-    """A trainer whose settings are wrong."""
-
-    def __init__(self, seed: int):
-        raise InputError("no such robot")
-
-
 @needs_ray
 @pytest.mark.slow
 def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    class Doomed:  # of this function, so that its processes need no torch
+        """A collector that ends its process."""
+
+        def __init__(self, make: Any, seed: int, threads: int):
+            os._exit(1)
+
+        def gather(self, version: int, weights: Any, progress: float) -> None: ...
+
+    class Unmakeable(Doomed):
+        """One whose settings are wrong."""
+
+        def __init__(self, make: Any, seed: int, threads: int):
+            raise InputError("no such robot")
+
     monkeypatch.setattr(collectors, "Collector", Mortal)
     trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 2), seed=5)  # type: ignore[arg-type]
     try:
-        for death in range(2):
-            process = int(trainer.iteration(0.0)["reward"])
-            os.kill(process, signal.SIGKILL)
-            figures: dict[str, float] = {}
-            while figures.get("actor_deaths", 0.0) <= death:
-                figures = trainer.iteration(0.0)
-        assert figures["actor_deaths"] >= 2 and figures["staleness"] <= 4 and trainer.env.robots.lost >= 4
+        dead = trainer.iteration(0.0)["reward"]
+        os.kill(int(dead), signal.SIGKILL)
+        living, until = set[float](), time.monotonic() + 240.0
+        while len(living) < 2 and time.monotonic() < until:
+            time.sleep(0.05)  # the new one needs the processor more than the other
+            figures = trainer.iteration(0.0)
+            living |= {figures["reward"]} - {dead}
+        assert len(living) == 2 and figures["actor_deaths"] >= 1 and figures["staleness"] <= 4
+        assert trainer.env.robots.lost >= 3
     finally:
         trainer.close()
     monkeypatch.setattr(collectors, "MOST_BARREN", 2)
-    barren = Distributed(Counter(), Doomed, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    monkeypatch.setattr(collectors, "Collector", Doomed)
+    barren = Distributed(Counter(), int, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="3 collectors died before they had collected anything"):
         barren.iteration(0.0)
     barren.close()
-    wrong = Distributed(Counter(), Unmakeable, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    monkeypatch.setattr(collectors, "Collector", Unmakeable)
+    wrong = Distributed(Counter(), int, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="a collector could not be made"):
         wrong.iteration(0.0)
     wrong.close()
@@ -235,17 +241,17 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert cli.main(["retarget", f"out={tmp_path / 'm.h5'}"]) == 0
+    assert cli.main(["retarget", "report=false", f"out={tmp_path / 'm.h5'}"]) == 0
     given = ["imitate", "algo=mo_vmpo", f"data={tmp_path / 'm.h5'}", "debug=tiny", "threads=1", "steps=1200"]
-    kinds = {"inline": ["actors=inline"], "step": ["actors=ray", "actors_sync=true"], "free": ["actors=ray"]}
+    kinds = {"inline": ["actors=inline"], "step": ["actors=ray", "actors_sync=true"]}
     for kind, actors in kinds.items():
         assert cli.main([*given, *actors, f"out={tmp_path / kind}"]) == 0
     for name in ("metrics.csv", "module/module.safetensors"):
         assert (tmp_path / "inline" / name).read_bytes() == (tmp_path / "step" / name).read_bytes()
-    rows = read_table(tmp_path / "free" / "metrics.csv")
-    assert max(float(row["staleness"]) for row in rows) <= 4 and float(rows[-1]["env_steps"]) >= 1200
-    summary = json.loads((tmp_path / "free" / "summary.json").read_text())
-    assert 0.0 <= summary["waited_share"] <= 1.0
-    assert cli.main(["imitate", f"resume={tmp_path / 'free'}", "steps=2000"]) == 0
-    rows = read_table(tmp_path / "free" / "metrics.csv")
+    assert {float(row["staleness"]) for row in read_table(tmp_path / "step" / "metrics.csv")} == {0.0}
+    assert cli.main(["imitate", f"resume={tmp_path / 'step'}", "steps=2000", "actors_sync=false"]) == 0
+    rows = read_table(tmp_path / "step" / "metrics.csv")
     assert [int(row["iteration"]) for row in rows] == list(range(1, len(rows) + 1))
+    assert 0 < max(float(row["staleness"]) for row in rows) <= 4 and float(rows[-1]["env_steps"]) >= 2000
+    summary = json.loads((tmp_path / "step" / "summary.json").read_text())
+    assert 0.0 <= summary["waited_share"] <= 1.0
