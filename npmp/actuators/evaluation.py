@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,8 +184,16 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     assert model.codes is not None
     known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
     drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
-    of_known = _errors(model, log, model.codes[:, 0], MOMENTS)[1]
-    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS)[0]
+    scale = model.contract.torque_scale
+
+    def lost(told: Tensor, torque: Tensor) -> Tensor:
+        return huber_loss(told / scale, torque / scale, delta=HUBER, reduction="none")
+
+    def squared(told: Tensor, torque: Tensor) -> Tensor:
+        return (told - torque).square()  # [Nm^2]
+
+    of_known = _errors(model, log, model.codes[:, 0], MOMENTS, lost)
+    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS, squared)
     own = [(i, known.index(name)) for i, name in enumerate(actuators) if name in known]
     found: dict[str, Any] = {"draws": DRAWS, "nats_per_sample": {}, "rmse_nm_of_the_best_draw": {}}
     if own:
@@ -203,8 +211,10 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     return found
 
 
-def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[Tensor, Tensor]:
-    """Mean squared errors (K, traces) [Nm^2] and mean losses of the fit with each of K latents, over moments of the
+def _errors(
+    model: MLP, log: ActuatorLog, codes: Tensor, moments: int, measure: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A measure of torques told and measured [Nm] with each of K latents, its mean (K, traces) over moments of the
     whole log, spread evenly."""
     longest = max(len(trace) for trace in log.traces)
     number, lags = min(max(16, moments // len(log.traces)), longest), np.array(model.contract.net.lags)
@@ -214,9 +224,8 @@ def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[
         windows.append(inputs_of(trace, model.contract)[np.maximum(at[:, None] - lags, 0)])
         torques.append(trace.torque[at])
     seen, torque = model.scaled(torch.from_numpy(np.concatenate(windows))), torch.from_numpy(np.stack(torques))
-    squares, losses, scale = [], [], model.contract.torque_scale
+    errors = []
     for code in codes:
         told = model.answer(seen, code.expand(len(seen), -1)).unflatten(0, torque.shape)
-        squares.append((told * scale - torque).square().mean(-1))
-        losses.append(huber_loss(told, torque / scale, delta=HUBER, reduction="none").mean(-1))
-    return torch.stack(squares), torch.stack(losses)
+        errors.append(measure(told * model.contract.torque_scale, torque).mean(-1))
+    return torch.stack(errors)

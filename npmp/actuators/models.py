@@ -13,6 +13,7 @@ The output is a torque [Nm], of convolutions also a current [A] where the log ha
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -104,7 +105,7 @@ class Memory(NamedTuple):
     latent: Tensor  # (N, d) what kind of actuator each is; (N, 0) but for a vae
 
 
-class ActuatorModel(nn.Module):
+class ActuatorModel(nn.Module, ABC):
     """A torque law with its contract; see `make`."""
 
     history: int  # samples that it looks at, the present one among them
@@ -169,10 +170,10 @@ class ActuatorModel(nn.Module):
         after = torch.cat((memory.kept[:, 1:], kept.unsqueeze(-1)), 1)
         return told, Memory(seen, after, memory.latent)
 
+    @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, outputs (N, H) before it, and
         latents (N, d); and what is kept (N,) as the latest output."""
-        raise NotImplementedError
 
     def rollout(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Torques (T, N) of samples (T, N, C), each on the model's own outputs before."""
