@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from npmp.actuators.fitting import HUBER, inputs_of
+from npmp.actuators.fitting import HUBER, gains_of, inputs_of
 from npmp.actuators.log import ActuatorLog, Trace
-from npmp.actuators.models import MLP, ActuatorModel, Memory
+from npmp.actuators.models import MLP, ActuatorModel, Memory, reference
+from npmp.actuators.pendulum import Pendulums
+
+Positions = NDArray[np.float64]
 
 HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured torques
 NEAR_S = 0.05  # of a rollout's end that count as its error then
@@ -66,6 +69,8 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
         predictions.append(Prediction(trace, **torques, currents=currents if "current" in trace.others else {}))
     figures: dict[str, Any] = _figures(predictions)
     figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": contract.kind}
+    if log.has_pendulums:
+        figures["position_mae_rad"] = float(position_errors(model, log).mean())
     figures |= {"rate_hz": log.rate_hz, "seconds": round(log.seconds, 3)}
     if isinstance(model, MLP) and model.codes is not None:
         figures["latents"] = _latents(model, log)
@@ -73,6 +78,39 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
         chosen = {name: [p for p in predictions if getattr(p.trace, what[:-1]) == name] for name in names}
         figures[what] = {name: _figures(some) for name, some in chosen.items()}
     return Evaluation(figures, predictions)
+
+
+@torch.no_grad()
+def position_errors(
+    model: ActuatorModel, log: ActuatorLog, told: Callable[[Positions, Positions], Positions] | None = None
+) -> Positions:
+    """Of every recording (N,) [rad], by how much the position is off in the mean that a simulated pendulum, the log's,
+    reaches from the commands alone.
+
+    told(position, velocity): the velocities (N,) [rad/s] that the model is told, where these are not the simulated
+      ones; called once a sample.
+    """
+    pendulums, contract = Pendulums(log), model.contract
+    others = torch.tensor(contract.input_mean[2:])  # voltage and the like stay as they were in the mean
+    kp, kd, limit = np.array([gains_of(trace) for trace in log.traces]).T
+    memory: Memory | None = None
+
+    def accelerate(t: int, q: Positions, v: Positions) -> Positions:
+        nonlocal memory
+        effort, measured = pendulums.command[t] - q, v if told is None else told(q, v)
+        if contract.gains:
+            effort = reference(effort, measured, kp, kd, limit, pendulums.feedforward[t])
+        moving = torch.from_numpy(np.stack((effort, measured), -1)).float()
+        inputs = torch.cat((moving, others.expand(len(moving), -1)), -1)
+        if memory is None:
+            memory = _begin(model, list(log.traces), inputs, torch.from_numpy(pendulums.torque).float())
+        torque, memory = model.step(inputs, memory)
+        driven = torque.double().numpy() - pendulums.gravity * np.sin(q)
+        accelerations: Positions = driven / (pendulums.inertia + model.armature)
+        return accelerations
+
+    errors: Positions = np.abs(pendulums.off(accelerate)).sum(0) / pendulums.there.sum(0)
+    return errors
 
 
 Part = tuple[Trace, int, int]  # of a trace, from a moment to before another
