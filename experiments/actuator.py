@@ -112,6 +112,8 @@ def show_figures(figures: Mapping[str, Any]) -> None:
     after = figures["rollout_rmse_nm_after_s"]
     if after:
         say("on its own, Nm after s: " + ", ".join(f"{value:.3g} after {s}" for s, value in after.items()))
+    if (position := figures.get("position_mae_rad")) is not None:
+        say(f"position of the log's pendulums from the commands alone: off by {position:.3g} rad in the mean")
     if latents := figures.get("latents"):
         told = ""
         if "told_apart" in latents:

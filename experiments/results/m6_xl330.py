@@ -13,7 +13,7 @@ Two measures. Position: the pendulum is simulated at the log's rate from a recor
 position; MAE [rad], mean of recordings. M6 and the closed forms are told the simulated velocity, the MLP the rise over
 the 80 ms before, as in the log that it was fitted to. Torque: RMSE [Nm] given command, position and the log's velocity.
 M6 is told the load there, m g l sin q, which is the larger part of the log's torque; `load` is the error of that part
-alone.
+alone. Of ours the load tells only what of the torque accelerates the rotor, where they know one.
 """
 
 import json
@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from scipy.optimize import differential_evolution
 
 from npmp.actuators import ActuatorLog, HeldOut, read_log
-from npmp.actuators.evaluation import evaluate
+from npmp.actuators.evaluation import evaluate, position_errors
 from npmp.actuators.fitting import fit, static_law
 from npmp.actuators.importers import SMOOTHED_S
 from npmp.actuators.models import MLP, ActuatorModel
+from npmp.actuators.pendulum import Pendulums
 
 HELD = ("*up_and_down*", "*sin_time_square*", "*sin_sin*", "*lift_and_drop*", "*kp100", "*kp200", "*kp800")
 MASS, LENGTH, GRAVITY = 0.49, 0.1, 9.81  # of every recording's pendulum
@@ -69,35 +70,22 @@ def m6(x: Values, goal: Values, q: Values, v: Values, kp: Values, dt: float) -> 
     return told
 
 
-def side_by_side(log: ActuatorLog) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
-    """Positions and commands (T, N), gains (N,) and which moments are of a recording (T, N)."""
-    most = max(len(trace) for trace in log.traces)
-    at = [np.minimum(np.arange(most), len(trace) - 1) for trace in log.traces]
-    pairs = list(zip(log.traces, at, strict=True))
-    q = np.stack([t.others["position"].astype(np.float64)[i] for t, i in pairs], 1)
-    goal = q + np.stack([t.position_error.astype(np.float64)[i] for t, i in pairs], 1)
-    there = np.stack([np.arange(most) < len(trace) for trace in log.traces], 1)
-    return q, goal, np.array([trace.kp for trace in log.traces]), there
-
-
 def position_error(log: ActuatorLog, accelerate: Any, shape: tuple[int, ...] = ()) -> Values:
     """MAE (shape, N) [rad] of simulated pendulums; accelerate(goal, q, v) [rad/s^2] is called once a sample."""
-    measured, goals, _, there = side_by_side(log)
-    dt = 1.0 / log.rate_hz
-    q = np.zeros((*shape, measured.shape[1])) + measured[0]
-    v, off = np.zeros_like(q), np.zeros_like(q)
-    for position, goal, some in zip(measured, goals, there, strict=True):
-        off += np.abs(q - position) * some
-        a = accelerate(goal, q, v)
-        v = np.clip(v + a * dt, -100.0, 100.0)
-        q = q + v * dt
-    error: Values = off / there.sum(0)
+    swung = Pendulums(log)
+    off = swung.off(lambda t, q, v: accelerate(swung.command[t], q, v), shape)
+    error: Values = np.abs(off).sum(0) / swung.there.sum(0)
     return error
+
+
+def gains(log: ActuatorLog) -> Values:
+    """kp (N,)."""
+    return np.array([trace.kp for trace in log.traces])
 
 
 def position_error_of_m6(x: Values, log: ActuatorLog) -> Values:
     """MAE [rad] of parameters (15, P), mean of recordings (P,)."""
-    kp, wide = side_by_side(log)[2], x[..., None]
+    kp, wide = gains(log), x[..., None]
     run = position_error(log, lambda goal, q, v: m6(wide, goal, q, v, kp, 1.0 / log.rate_hz), x.shape[1:])
     mean: Values = run.mean(-1)
     return mean
@@ -115,28 +103,31 @@ def torque_error_of_m6(x: Values, log: ActuatorLog) -> float:
 
 def position_error_of_model(model: ActuatorModel, log: ActuatorLog) -> float:
     """MAE [rad] of one of ours, mean of recordings."""
-    kp = side_by_side(log)[2]
-    first = torch.tensor([float(trace.torque[0]) for trace in log.traces])
-    memory: Any = None
     past: deque[Values] = deque(maxlen=2 * round(SMOOTHED_S * log.rate_hz / 2) + 1)
 
-    @torch.no_grad()
-    def accelerate(goal: Values, q: Values, v: Values) -> Values:
-        nonlocal memory
+    def rise(q: Values, v: Values) -> Values:
         past.append(q.copy())
-        if isinstance(model, MLP):
-            v = (q - past[0]) * log.rate_hz / max(len(past) - 1, 1)
-        inputs = torch.from_numpy(np.stack((np.clip(kp * (goal - q), -1.0, 1.0), v), -1)).float()
-        memory = model.begin(inputs, first) if memory is None else memory
-        torque, memory = model.step(inputs, memory)
-        told: Values = (torque.double().numpy() - LOAD * np.sin(q)) / INERTIA
-        return told
+        found: Values = (q - past[0]) * log.rate_hz / max(len(past) - 1, 1)
+        return found
 
-    return float(position_error(log, accelerate).mean())
+    return float(position_errors(model, log, rise if isinstance(model, MLP) else None).mean())
+
+
+def torque_error_told_the_load(model: ActuatorModel, log: ActuatorLog) -> tuple[float, float]:
+    """RMSE [Nm] of one of ours, as it is and with the acceleration that its rotor takes of it, which the load tells."""
+    off = []
+    for told in evaluate(model, log).predictions:
+        load: Values = LOAD * np.sin(told.trace.others["position"].astype(np.float64))
+        torque: Values = told.rollout.astype(np.float64)
+        moves: Values = INERTIA / (INERTIA + model.armature) * (torque - load) + load
+        off.append(np.stack((torque, moves)) - told.trace.torque.astype(np.float64))
+    alone, with_load = np.sqrt(np.mean(np.concatenate(off, 1) ** 2, 1))
+    return float(alone), float(with_load)
 
 
 def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, list[float]]:
-    """MAE [rad] and RMSE [Nm] of every model on what fits the pattern, fitted to the rest."""
+    """MAE [rad] and RMSE [Nm] of every model on what fits the pattern, fitted to the rest; the latter of ours also told
+    the load."""
     rest, kept = log.split(HeldOut(0.0, [held]))
     assert kept is not None
     start = published if published is not None else np.array([np.mean(limits) for limits in RANGES.values()])
@@ -152,11 +143,10 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     a, b, c = static_law(rest)
     constant = position_error(kept, lambda g, q, v: (a * (g - q) - b * v + c - LOAD * np.sin(q)) / INERTIA)
     for name, model in [("pd", fit("pd", rest)), *((f"mlp, seed {s}", fit("mlp", rest, seed=s)) for s in range(3))]:
-        figures = evaluate(model, kept).figures
-        told[name] = [position_error_of_model(model, kept), figures["rollout_rmse_nm"]]
+        told[name] = [position_error_of_model(model, kept), *torque_error_told_the_load(model, kept)]
     off = [LOAD * np.sin(trace.others["position"]) - trace.torque for trace in kept.traces]
     return {
-        "constant gains": [float(constant.mean()), figures["baseline_rmse_nm"]],
+        "constant gains": [float(constant.mean()), evaluate(model, kept).figures["baseline_rmse_nm"]],
         "load": [float("nan"), float(np.sqrt(np.mean(np.concatenate(off) ** 2)))],
         **told,
     }
@@ -171,9 +161,9 @@ def main() -> None:
         published = np.array([numbers[name] for name in RANGES])
     torch.set_num_threads(1)
     for held in HELD:
-        print(held, "position [rad], torque [Nm]", flush=True)
+        print(held, "position [rad], torque [Nm], torque told the load [Nm]", flush=True)
         for name, values in judged(log, held, published).items():
-            print(f"  {name:16} {values[0]:.4f} {values[1]:.4f}", flush=True)
+            print(f"  {name:16} {' '.join(f'{value:.4f}' for value in values)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from npmp.actuators.fitting import HUBER, inputs_of
+from npmp.actuators.fitting import HUBER, gains_of, inputs_of
 from npmp.actuators.log import ActuatorLog, Trace
-from npmp.actuators.models import MLP, ActuatorModel, Memory
+from npmp.actuators.models import MLP, ActuatorModel, Memory, reference
+from npmp.actuators.pendulum import Pendulums
+
+Positions = NDArray[np.float64]
 
 HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured torques
 NEAR_S = 0.05  # of a rollout's end that count as its error then
@@ -66,6 +69,8 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
         predictions.append(Prediction(trace, **torques, currents=currents if "current" in trace.others else {}))
     figures: dict[str, Any] = _figures(predictions)
     figures |= {"rollout_rmse_nm_after_s": _over_seconds(model, log), "kind": contract.kind}
+    if log.has_pendulums:
+        figures["position_mae_rad"] = float(position_errors(model, log).mean())
     figures |= {"rate_hz": log.rate_hz, "seconds": round(log.seconds, 3)}
     if isinstance(model, MLP) and model.codes is not None:
         figures["latents"] = _latents(model, log)
@@ -73,6 +78,39 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
         chosen = {name: [p for p in predictions if getattr(p.trace, what[:-1]) == name] for name in names}
         figures[what] = {name: _figures(some) for name, some in chosen.items()}
     return Evaluation(figures, predictions)
+
+
+@torch.no_grad()
+def position_errors(
+    model: ActuatorModel, log: ActuatorLog, told: Callable[[Positions, Positions], Positions] | None = None
+) -> Positions:
+    """Of every recording (N,) [rad], by how much the position is off in the mean that a simulated pendulum, the log's,
+    reaches from the commands alone.
+
+    told(position, velocity): the velocities (N,) [rad/s] that the model is told, where these are not the simulated
+      ones; called once a sample.
+    """
+    pendulums, contract = Pendulums(log), model.contract
+    others = torch.tensor(contract.input_mean[2:])  # voltage and the like stay as they were in the mean
+    kp, kd, limit = np.array([gains_of(trace) for trace in log.traces]).T
+    memory: Memory | None = None
+
+    def accelerate(t: int, q: Positions, v: Positions) -> Positions:
+        nonlocal memory
+        effort, measured = pendulums.command[t] - q, v if told is None else told(q, v)
+        if contract.gains:
+            effort = reference(effort, measured, kp, kd, limit, pendulums.feedforward[t])
+        moving = torch.from_numpy(np.stack((effort, measured), -1)).float()
+        inputs = torch.cat((moving, others.expand(len(moving), -1)), -1)
+        if memory is None:
+            memory = _begin(model, list(log.traces), inputs, torch.from_numpy(pendulums.torque).float())
+        torque, memory = model.step(inputs, memory)
+        driven = torque.double().numpy() - pendulums.gravity * np.sin(q)
+        accelerations: Positions = driven / (pendulums.inertia + model.armature)
+        return accelerations
+
+    errors: Positions = np.abs(pendulums.off(accelerate)).sum(0) / pendulums.there.sum(0)
+    return errors
 
 
 Part = tuple[Trace, int, int]  # of a trace, from a moment to before another
@@ -184,8 +222,16 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     assert model.codes is not None
     known, actuators = model.contract.actuators, [trace.actuator for trace in log.traces]
     drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
-    of_known = _errors(model, log, model.codes[:, 0], MOMENTS)[1]
-    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS)[0]
+    scale = model.contract.torque_scale
+
+    def lost(told: Tensor, torque: Tensor) -> Tensor:
+        return huber_loss(told / scale, torque / scale, delta=HUBER, reduction="none")
+
+    def squared(told: Tensor, torque: Tensor) -> Tensor:
+        return (told - torque).square()  # [Nm^2]
+
+    of_known = _errors(model, log, model.codes[:, 0], MOMENTS, lost)
+    of_drawn = _errors(model, log, drawn, MOMENTS_OF_DRAWS, squared)
     own = [(i, known.index(name)) for i, name in enumerate(actuators) if name in known]
     found: dict[str, Any] = {"draws": DRAWS, "nats_per_sample": {}, "rmse_nm_of_the_best_draw": {}}
     if own:
@@ -203,8 +249,10 @@ def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:
     return found
 
 
-def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[Tensor, Tensor]:
-    """Mean squared errors (K, traces) [Nm^2] and mean losses of the fit with each of K latents, over moments of the
+def _errors(
+    model: MLP, log: ActuatorLog, codes: Tensor, moments: int, measure: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A measure of torques told and measured [Nm] with each of K latents, its mean (K, traces) over moments of the
     whole log, spread evenly."""
     longest = max(len(trace) for trace in log.traces)
     number, lags = min(max(16, moments // len(log.traces)), longest), np.array(model.contract.net.lags)
@@ -214,9 +262,8 @@ def _errors(model: MLP, log: ActuatorLog, codes: Tensor, moments: int) -> tuple[
         windows.append(inputs_of(trace, model.contract)[np.maximum(at[:, None] - lags, 0)])
         torques.append(trace.torque[at])
     seen, torque = model.scaled(torch.from_numpy(np.concatenate(windows))), torch.from_numpy(np.stack(torques))
-    squares, losses, scale = [], [], model.contract.torque_scale
+    errors = []
     for code in codes:
         told = model.answer(seen, code.expand(len(seen), -1)).unflatten(0, torque.shape)
-        squares.append((told * scale - torque).square().mean(-1))
-        losses.append(huber_loss(told, torque / scale, delta=HUBER, reduction="none").mean(-1))
-    return torch.stack(squares), torch.stack(losses)
+        errors.append(measure(told * model.contract.torque_scale, torque).mean(-1))
+    return torch.stack(errors)

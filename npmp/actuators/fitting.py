@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
-from npmp.actuators.log import CHANNELS, ActuatorLog, Trace
+from npmp.actuators.log import CHANNELS, SHORTEST, ActuatorLog, Trace
 from npmp.actuators.models import (
     MLP,
     MOST_DELAY,
@@ -30,15 +30,19 @@ from npmp.actuators.models import (
     Memory,
     PDParameters,
     delivered,
+    given_at,
+    gives,
     make,
     reference,
     share,
     wanted,
 )
+from npmp.actuators.pendulum import Pendulums
 from npmp.nets.init import seeded
 
 HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
-MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has ten numbers
+MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has eleven numbers
+SWING = 2000  # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
 LIMIT = [entry.name for entry in fields(PDParameters)].index("limit")
 LIMITED = 1e-4  # of the torque's squares that a limit must explain, where a log shows one [D]
 SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)  # of a model without networks
@@ -76,14 +80,14 @@ def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
     if contract.gains:
         if not math.isfinite(trace.kp):
             raise InputError(f"{where} does not tell kp, which this model takes")
-        effort = reference(effort, trace.velocity, *_gains(trace), trace.others.get("feedforward", 0.0))
+        effort = reference(effort, trace.velocity, *gains_of(trace), trace.others.get("feedforward", 0.0))
     if missing := [name for name in contract.channels if name not in trace.others]:
         raise InputError(f"{where} has no {', '.join(missing)}, which this model takes")
     columns = (effort, trace.velocity, *(trace.others[name] for name in contract.channels))
     return np.stack(columns, -1).astype(np.float32)
 
 
-def _gains(trace: Trace) -> tuple[float, float, float]:
+def gains_of(trace: Trace) -> tuple[float, float, float]:
     """kp, kd and limit of a trace that tells kp; what it does not tell of the others there was not."""
     kd, limit = (
         value if math.isfinite(value) else other for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
@@ -119,7 +123,7 @@ def contract_of(
         raise InputError(f"nothing can be learned from this log: its torque is {torque[0]:g} Nm all the time")
     used: Counter[tuple[float, float, float]] = Counter()
     for trace in log.traces if log.has_gains else ():
-        used[_gains(trace)] += len(trace)
+        used[gains_of(trace)] += len(trace)
     kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, NO_LIMIT)
     tells = kind == "conv" and all("current" in trace.others for trace in log.traces)
     current = np.concatenate([trace.others["current"] for trace in log.traces]) if tells else None
@@ -280,12 +284,18 @@ def _fit_unrolled(
 
 
 def _fit_pd(model: PD, log: ActuatorLog) -> None:
-    """Nonlinear least squares over the parameters, for every delay; the best one stays."""
+    """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the log tells the
+    pendulums that the joint moved, the motion is fitted instead."""
     contract = model.contract
     some = min(1.0, MOST_SAMPLES / sum(len(trace) for trace in log.traces))
     parts = [_middle(trace, math.ceil(some * len(trace))) for trace in log.traces]
-    kept = [(inputs_of(part, contract).astype(np.float64), part.torque.astype(np.float64)) for part in parts]
+    kept = [_Moves(part, contract) for part in parts]
     begin, low, high = _pd_range(contract, kept)
+    if log.has_pendulums:
+        stretches = [part.part(at, at + SWING) for part in parts for at in range(0, len(part) - SHORTEST + 1, SWING)]
+        motion = _fit_motion(contract, replace(log, traces=tuple(stretches)), (begin, low, high))
+        model.values.copy_(torch.from_numpy(motion))
+        return
     free = begin.copy(), low.copy(), high.copy()
     for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):  # where no torque of the log reaches it
         values[LIMIT] = limit * NO_LIMIT
@@ -299,15 +309,106 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
 
     unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0])
     # constant gains are a servo without lag and friction; from there it ends no worse than they
-    p = PDParameters(*free[0])
-    plain = replace(p, lag_s=1e-4, limit_slope=0.0, coulomb=0.0, stiction=0.0, load=0.0)
-    bare = np.maximum(np.array(astuple(plain)), low + 1e-12), *free[1:]
+    plain = {"lag_s": 1e-4, "limit_slope": 0.0, "coulomb": 0.0, "stiction": 0.0, "load": 0.0, "load_at_rest": 0.0}
+    bare = np.maximum(np.array(astuple(replace(PDParameters(*free[0]), **plain))[:-1]), low + 1e-12), *free[1:]
     unlimited = min(unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=lambda entry: entry[0])
     limited = fitted(unlimited[1], (begin, low, high))
-    explained = LIMITED * sum(0.5 * float(torque @ torque) for _, torque in kept)
+    explained = LIMITED * sum(0.5 * float(part.torque @ part.torque) for part in kept)
     _, delay, best = limited if limited[0] < unlimited[0] - explained else unlimited
     model.delay.fill_(delay)
-    model.values.copy_(torch.from_numpy(best))
+    model.values.copy_(torch.tensor(astuple(PDParameters(*best))))
+
+
+def _fit_motion(
+    contract: ActuatorContract, log: ActuatorLog, within: tuple[NDArray[np.float64], ...]
+) -> NDArray[np.float64]:
+    """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from the commands alone.
+    Torques of measured motion would tell little of a joint at rest: it gives by hardly more than encoders see. A delay
+    is not looked for, the lag stands for it.
+
+    within: where the other parameters begin when torques are fitted, and their range.
+    """
+    pendulums = Pendulums(log)
+    inertia = float(pendulums.inertia.mean())
+    given, low, high = (np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True))
+    p, least = PDParameters(*given), PDParameters(*low)
+    # gears take about half of what the motor makes; lag and slope are let free once all else is about right
+    begin = replace(
+        p, stiffness=2.0 * p.stiffness, lag_s=least.lag_s, limit_slope=0.0, coulomb=0.1 * p.coulomb,
+        stiction=0.1 * p.stiction, stribeck=0.3 * p.stribeck, load=0.3,
+    )  # fmt: skip
+    sizes = replace(
+        p, stiffness=2.0 * p.stiffness, damping=100.0 * p.limit_slope, offset=p.coulomb,
+        limit_slope=10.0 * p.limit_slope, load=0.5, load_at_rest=0.5,
+    )  # fmt: skip
+    size, values = np.array(astuple(sizes)), np.clip(np.array(astuple(begin)), low + 1e-12, high)
+    apart = np.isin([entry.name for entry in fields(p)], ["lag_s", "limit_slope"])
+    for free in (~apart, np.ones_like(apart)):
+        values[free] = _least_off(pendulums, contract, values, free, (low, high), size)
+    return values
+
+
+def _least_off(
+    pendulums: Pendulums, contract: ActuatorContract, values: NDArray[np.float64], free: NDArray[np.bool_],
+    within: tuple[NDArray[np.float64], NDArray[np.float64]], size: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions."""
+    low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
+
+    def off(some: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of free parameters (F, P), (moments, P) [rad]."""
+        all_of_them = np.repeat(values[:, None], some.shape[1], 1)
+        all_of_them[free] = some
+        errors = pendulums.off(_swing(all_of_them[..., None], pendulums, contract), some.shape[1:])
+        found: NDArray[np.float64] = np.moveaxis(errors, 1, -1)[pendulums.there]
+        return found
+
+    def slopes(some: NDArray[np.float64]) -> NDArray[np.float64]:
+        step = np.where(some + steps < high, steps, -steps)
+        found = off(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
+        return (found[:, 1:] - found[:, :1]) / step
+
+    best: NDArray[np.float64] = least_squares(
+        lambda some: off(some[:, None])[:, 0], values[free], slopes, (low, high), x_scale=size[free], max_nfev=40
+    ).x
+    return best
+
+
+def _swing(
+    values: NDArray[np.float64], pendulums: Pendulums, contract: ActuatorContract
+) -> Callable[[int, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+    """How `PD` of parameters (12, P, 1) and no delay accelerates pendulums, as `Pendulums.off` asks it."""
+    p, rate = PDParameters(*values), contract.rate_hz
+    kp, kd, limit = np.array([gains_of(trace) for trace in pendulums.traces]).T
+    part = share(p.lag_s, rate)
+    motor = given = np.zeros(0)
+
+    def accelerate(t: int, q: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+        nonlocal motor, given
+        effort = pendulums.command[t] - q
+        if contract.gains:
+            effort = reference(effort, v, kp, kd, limit, pendulums.feedforward[t])
+        if t == 0:
+            motor = wanted(p, effort, v)
+            given = given_at(p, motor, v, pendulums.torque)
+        motor = motor + part * (wanted(p, effort, v) - motor)
+        given, borne = gives(given, v, rate)
+        torque = delivered(p, motor, v, borne) - pendulums.gravity * np.sin(q)
+        told: NDArray[np.float64] = torque / (pendulums.inertia + p.armature)
+        return told
+
+    return accelerate
+
+
+class _Moves:
+    """A trace as the closed form takes it, (T,) each; `borne` is the share of its friction."""
+
+    def __init__(self, trace: Trace, contract: ActuatorContract):
+        self.effort, self.velocity = inputs_of(trace, contract).astype(np.float64).T
+        self.torque = trace.torque.astype(np.float64)
+        self.borne, given = np.zeros_like(self.velocity), np.float64(0.0)
+        for t, velocity in enumerate(self.velocity):
+            given, self.borne[t] = gives(given, velocity, contract.rate_hz)
 
 
 def _middle(trace: Trace, count: int) -> Trace:
@@ -316,38 +417,35 @@ def _middle(trace: Trace, count: int) -> Trace:
     return trace.part(first, first + count)
 
 
-def _pd_range(contract: ActuatorContract, kept: list[Any]) -> tuple[NDArray[np.float64], ...]:
+def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[np.float64], ...]:
     """Where the parameters begin, and between which values they lie."""
     spread = contract.torque_scale
-    fastest = max(*(float(np.abs(inputs[:, 1]).max()) for inputs, _ in kept), 1e-3)
-    largest = max(float(np.abs(torque).max()) for _, torque in kept)
     effort, velocity, torque = (
-        np.concatenate([part[:, 0] for part, _ in kept]),
-        np.concatenate([part[:, 1] for part, _ in kept]),
-        np.concatenate([part for _, part in kept]),
+        np.concatenate([getattr(part, name) for part in kept]) for name in ("effort", "velocity", "torque")
     )
+    fastest, largest = max(float(np.abs(velocity).max()), 1e-3), float(np.abs(torque).max())
     a, b, c = np.linalg.lstsq(np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None)[0]
     some = 0.1 * spread
     begin = PDParameters(
-        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 0.9 * largest,
-        0.1 * spread / fastest, some, some, 0.1 * fastest, 0.1,
+        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 1.5 * largest,
+        0.1 * spread / fastest, some, some, 0.1 * fastest, 0.1, 0.1,
     )  # fmt: skip
-    low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest, 0.0)
+    low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest)
     high = PDParameters(
-        np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * fastest, 1.0
-    )
-    least, most = np.array(astuple(low)), np.array(astuple(high))
-    return np.clip(np.array(astuple(begin)), least + 1e-12, most), least, most
+        np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * fastest, 1.0, 1.0
+    )  # fmt: skip
+    least, most = (np.array(astuple(p)[:-1]) for p in (low, high))  # of torques: they tell nothing of the armature
+    return np.clip(np.array(astuple(begin)[:-1]), least + 1e-12, most), least, most
 
 
-def _pd_residuals(values: NDArray[np.float64], traces: list[Any], delay: int, rate_hz: float) -> NDArray[np.float64]:
+def _pd_residuals(values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float) -> NDArray[np.float64]:
     """What `PD` says less what was measured, of all traces; the lag begins where the torque does."""
     p = PDParameters(*values)
     part = share(p.lag_s, rate_hz)
     residuals = []
-    for inputs, torque in traces:
-        effort, velocity = inputs[:, 0], inputs[:, 1]
-        asked = np.concatenate((np.repeat(effort[:1], delay), effort[: len(effort) - delay]))
-        motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, velocity), zi=[(1.0 - part) * torque[0]])
-        residuals.append(delivered(p, motor, velocity) - torque)
+    for trace in traces:
+        asked = np.concatenate((np.repeat(trace.effort[:1], delay), trace.effort[: len(trace.effort) - delay]))
+        start = [(1.0 - part) * trace.torque[0]]
+        motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, trace.velocity), zi=start)
+        residuals.append(delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
     return np.concatenate(residuals)

@@ -104,7 +104,9 @@ def bam(path: Path) -> ActuatorLog:
             "temperature": even["temp"],
         }
         name = f"{log}_{trajectory}_kp{kp:g}"
-        traces.append(_trace(name, motor, columns, kp=kp * XL330_DUTY_PER_RAD, kd=0.0, limit=1.0))
+        gains = {"kp": kp * XL330_DUTY_PER_RAD, "kd": 0.0, "limit": 1.0}
+        known = {"inertia": mass * length**2, "gravity": mass * GRAVITY * length}
+        traces.append(_trace(name, motor, columns, **gains, **known))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "Rhoban/bam")
 
 
@@ -135,10 +137,10 @@ def _half(rate_hz: float) -> int:
     return round(SMOOTHED_S * rate_hz / 2)
 
 
-def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **gains: float) -> Trace:
+def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **constants: float) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
     error, velocity, torque = (values.pop(key) for key in ("position_error", "velocity", "torque"))
-    return Trace(recording, actuator, error, velocity, torque, others=values, **gains)
+    return Trace(recording, actuator, error, velocity, torque, others=values, **constants)
 
 
 def _with(path: Path, *names: str) -> dict[str, Any]:

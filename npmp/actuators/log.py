@@ -11,6 +11,8 @@ A log is an .npz file without objects, or a CSV file. In the .npz, a recording R
     R/kp, R/kd, R/limit () or (n,)    of the drive's own loop while it was recorded, where they are known: it asked its
                              motor for kp error - kd velocity + feedforward, within the limit, in any one unit of effort
                              (Nm, V, a share of the supply) per rad and rad/s
+    R/inertia, R/gravity () or (n,)   of a known pendulum that the joint moved, where it was one [kg m^2, Nm]: hanging
+                             at position 0, it took inertia acceleration + gravity sin(position)
     R/feedforward (T, n)     open-loop effort, in that unit, where there was any
     R/actuators (n,)         names; or `actuators` (n,) for the whole file
 
@@ -43,7 +45,7 @@ Values = NDArray[np.float32]
 NEEDED = ("position_error", "velocity", "torque")
 CHANNELS = ("temperature", "voltage")  # that a model may take besides effort and velocity
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
-GAINS = ("kp", "kd", "limit")
+CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")  # of a recording
 LARGEST = 1e6  # of any value: beyond it a log is damaged
 MAX_BYTES = 4 << 30
 FASTEST = 1e5  # Hz
@@ -64,6 +66,8 @@ class Trace:
     kp: float = math.nan  # of the drive's own loop then, in any one unit of effort
     kd: float = math.nan
     limit: float = math.nan  # of the effort
+    inertia: float = math.nan  # of a known pendulum that it moved [kg m^2]
+    gravity: float = math.nan  # its torque where it is level [Nm]
 
     def __len__(self) -> int:
         return len(self.torque)
@@ -111,10 +115,14 @@ class ActuatorLog:
                     raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
                 if not bool(np.isfinite(values).all()) or float(np.abs(values).max()) > LARGEST:
                     raise InputError(f"{where}: {name} holds what is no number, or one beyond {LARGEST:g}")
-            for name in GAINS:
-                gain = getattr(trace, name)
-                if gain < 0.0 or LARGEST < gain < math.inf or (name == "limit" and gain == 0.0):
-                    raise InputError(f"{where}: {name} must be at least 0 (limit: above) and at most {LARGEST:g}")
+            for name in CONSTANTS:
+                value = getattr(trace, name)
+                if value < 0.0 or LARGEST < value < math.inf or (name in ("limit", "inertia") and value == 0.0):
+                    raise InputError(
+                        f"{where}: {name} must be at least 0 (limit, inertia: above) and at most {LARGEST:g}"
+                    )
+            if not math.isnan(trace.inertia) and not ("position" in trace.others and math.isfinite(trace.gravity)):
+                raise InputError(f"{where}: a pendulum of known inertia needs gravity (one number) and position, too")
 
     @property
     def actuators(self) -> list[str]:
@@ -135,6 +143,11 @@ class ActuatorLog:
     def has_gains(self) -> bool:
         """Whether every trace says what its position loop's stiffness was."""
         return all(math.isfinite(trace.kp) for trace in self.traces)
+
+    @property
+    def has_pendulums(self) -> bool:
+        """Whether every trace is of a joint that moved a known pendulum."""
+        return all(math.isfinite(trace.inertia) for trace in self.traces)
 
     def digest(self) -> str:
         """SHA-256 of the traces' lengths, position errors, velocities and torques: whether another log is the same."""
@@ -211,7 +224,7 @@ def write_log(path: str | Path, log: ActuatorLog) -> None:
         for name in OPTIONAL:
             if all(name in trace.others for trace in traces):
                 arrays[f"{recording}/{name}"] = np.stack([trace.others[name] for trace in traces], -1)
-        for name in GAINS:
+        for name in CONSTANTS:
             if all(math.isfinite(getattr(trace, name)) for trace in traces):
                 arrays[f"{recording}/{name}"] = np.array([getattr(trace, name) for trace in traces])
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
@@ -284,7 +297,7 @@ def _columns(path: Path) -> dict[str, dict[str, Any]]:
         # actuators of a recording need not have been read at the same moments: each is a recording to the reader
         name = f"{recording}/{actuator}"
         recordings[name] = table | {"actuators": np.array([actuator]), "recording": recording}
-        for gain in GAINS:
+        for gain in CONSTANTS:
             if gain in table:
                 if len(np.unique(table[gain])) > 1:
                     raise InputError(f"{path}: {gain} of {name} changes; give each value a recording of its own")
@@ -362,7 +375,7 @@ def _traces(path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz
     listed = names_of(called, f"{path}: {name}") if called is not None else [f"actuator_{i}" for i in range(number)]
     if len(listed) != number:
         raise InputError(f"{path}: {name} has {number} actuators, but {len(listed)} names")
-    gains = {key: np.asarray(entry.get(key, math.nan)) for key in GAINS}
+    gains = {key: np.asarray(entry.get(key, math.nan)) for key in CONSTANTS}
     if wrong := [k for k, v in gains.items() if v.dtype.kind not in "fiu" or v.shape not in ((), (number,))]:
         raise InputError(f"{path}: {name}/{wrong[0]} must be a number or one per actuator")
     gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}

@@ -13,6 +13,7 @@ The output is a torque [Nm], of convolutions also a current [A] where the log ha
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,12 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
+from mocap_data.outside import read_json
 from npmp import artifact, ranges
 
-SCHEMA, VERSION = "npmp.actuator", 1
+SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; networks are what they were
 KINDS = ("pd", "mlp", "conv", "vae")
 MOST_DELAY = 8  # samples that a servo's answer may come late [D]
-SLIDES = 0.05  # rad/s above which friction has its sign in full [D]
+GIVES = 0.01  # rad that a joint gives from the middle until friction is at its limit [D]
+DAMPED_S = 0.005  # damping of that over its stiffness: without it joints that friction holds go on trembling [D]
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
 NO_LIMIT = 1e6  # of an effort
 APART = (0.3, -2.0)  # spread of the latents' means before a fit, and their log-std [D]
@@ -100,11 +103,11 @@ class Memory(NamedTuple):
     """What a model remembers of N joints."""
 
     inputs: Tensor  # (N, H, C) scaled inputs of the latest samples, the oldest first
-    kept: Tensor  # (N, H) its own outputs then, scaled
+    kept: Tensor  # (N, H) its own outputs then, scaled; of a closed form (N, 2), see there
     latent: Tensor  # (N, d) what kind of actuator each is; (N, 0) but for a vae
 
 
-class ActuatorModel(nn.Module):
+class ActuatorModel(nn.Module, ABC):
     """A torque law with its contract; see `make`."""
 
     history: int  # samples that it looks at, the present one among them
@@ -147,6 +150,11 @@ class ActuatorModel(nn.Module):
             latent = torch.randn(n, self.latent_dim, generator=generator, device=inputs.device)
         return Memory(before, put_out.unsqueeze(-1).expand(n, self.history), latent)
 
+    @property
+    def armature(self) -> float:
+        """The rotor's inertia at the joint [kg m^2] that the torques do not pay for; 0 where nothing is known of it."""
+        return 0.0
+
     def scaled(self, inputs: Tensor) -> Tensor:
         """Inputs (..., C) as the networks take them."""
         return (inputs - self.mean) / self.scale
@@ -166,13 +174,12 @@ class ActuatorModel(nn.Module):
         """A step of scaled inputs (N, C) to scaled outputs (N, 1), or (N, 2) with a current."""
         seen = torch.cat((memory.inputs[:, 1:], scaled.unsqueeze(1)), 1)
         told, kept = self.law(seen, memory.kept, memory.latent)
-        after = torch.cat((memory.kept[:, 1:], kept.unsqueeze(-1)), 1)
-        return told, Memory(seen, after, memory.latent)
+        return told, Memory(seen, kept, memory.latent)
 
+    @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, outputs (N, H) before it, and
-        latents (N, d); and what is kept (N,) as the latest output."""
-        raise NotImplementedError
+        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, what was kept before it, and
+        latents (N, d); and what is kept now."""
 
     def rollout(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Torques (T, N) of samples (T, N, C), each on the model's own outputs before."""
@@ -218,9 +225,8 @@ class MLP(ActuatorModel):
         return self.layers(torch.cat((seen.flatten(1), latent), -1)).squeeze(-1)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """As `ActuatorModel.law`."""
-        torque = self.answer(seen[:, self.at], latent)
-        return torque.unsqueeze(-1), torque
+        """As `ActuatorModel.law`; it keeps nothing."""
+        return self.answer(seen[:, self.at], latent).unsqueeze(-1), kept
 
     def draw_codes(self, actuators: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to N(0, I) per
@@ -274,8 +280,8 @@ class Convolutions(ActuatorModel):
         for layer in self.pairs:
             x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
         told = self.head(x[:, 0])
-        torque = kept[:, -1] + told[:, 0]
-        return torch.cat((torque.unsqueeze(-1), told[:, 1:]), -1), torque
+        torque = kept[:, -1:] + told[:, :1]
+        return torch.cat((torque, told[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
 
 
 @dataclass(frozen=True)
@@ -291,12 +297,19 @@ class PDParameters:
     coulomb: float = 0.0  # friction while it slides [Nm]
     stiction: float = 0.0  # more of it at rest [Nm]
     stribeck: float = 1.0  # speed over which that is lost [rad/s]
-    load: float = 0.0  # more of it per Nm of the motor
+    load: float = 0.0  # friction while it slides per Nm of the motor
+    load_at_rest: float = 0.0  # more of it at rest
+    armature: float = 0.0  # the rotor's inertia at the joint [kg m^2]
 
 
 class PD(ActuatorModel):
     """A servo in closed form: PD after a delay, through a first-order lag, within a torque that falls with speed as a
-    DC motor's does, less friction that falls from its value at rest (Stribeck) and grows with the load."""
+    DC motor's does and is neared smoothly, less friction.
+
+    Friction falls from its limit at rest (Stribeck) and grows with the motor's torque, as gears' does. A joint gives
+    `GIVES` before it slides (an elasto-plastic bristle, Dupont et al. 2002): so friction holds a load, whatever it is
+    within the limit, and remembers on which side it is. It is a function of the motion, and in no need of the load.
+    """
 
     history = MOST_DELAY + 1
     delay: Tensor
@@ -312,14 +325,32 @@ class PD(ActuatorModel):
         """What was fitted."""
         return PDParameters(*self.values.tolist())
 
+    @property
+    def armature(self) -> float:
+        """As `ActuatorModel.armature`: known where it was fitted to a pendulum's motion."""
+        return self.parameters_of.armature
+
+    def begin(
+        self, inputs: Tensor, torque: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Memory:
+        """As `ActuatorModel.begin`; what it keeps (N, 2) is the motor's torque before its limit, scaled, and how far
+        the joint gives, of -1 to 1. Friction bears what it can of the difference to the torque; without one, none."""
+        p, velocity = self.parameters_of, inputs[:, 1]
+        motor = wanted(p, inputs[:, 0], velocity)
+        given = torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
+        kept = torch.stack((motor / self.contract.torque_scale, given), -1)
+        return super().begin(inputs, torque, generator=generator)._replace(kept=kept)
+
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """As `ActuatorModel.law`; what it keeps is the torque before limit and friction."""
-        p, scale = self.parameters_of, self.contract.torque_scale
+        """As `ActuatorModel.law`."""
+        p, scale, rate = self.parameters_of, self.contract.torque_scale, self.contract.rate_hz
         inputs = seen[..., :2] * self.scale[:2] + self.mean[:2]
         asked, velocity = inputs[:, self.history - 1 - int(self.delay), 0], inputs[:, -1, 1]
-        motor = kept[:, -1] * scale
-        motor = motor + share(p.lag_s, self.contract.rate_hz) * (wanted(p, asked, velocity) - motor)
-        return (delivered(p, motor, velocity) / scale).unsqueeze(-1), motor / scale
+        motor = kept[:, 0] * scale
+        motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
+        given, borne = gives(kept[:, 1], velocity, rate)
+        torque = delivered(p, motor, velocity, borne)
+        return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
 
 
 def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
@@ -327,21 +358,44 @@ def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
     return p.stiffness * effort - p.damping * velocity + p.offset
 
 
-def delivered(p: PDParameters, motor: Values, velocity: Values) -> Values:
-    """What a motor's torque (...) [Nm] becomes behind limit and friction."""
+def limited(p: PDParameters, motor: Values, velocity: Values) -> Values:
+    """A motor's torque (...) [Nm] within its limit, which it nears as a hyperbolic tangent does."""
     library: Any = torch if isinstance(motor, Tensor) else np
-    most = (p.limit - p.limit_slope * velocity).clip(0.0, None)
-    least = -(p.limit + p.limit_slope * velocity).clip(0.0, None)
-    within = library.minimum(library.maximum(motor, least), most)
-    at_rest = p.stiction * library.exp(-((velocity / p.stribeck) ** 2))
-    friction = (p.coulomb + at_rest + p.load * abs(within)) * library.tanh(velocity / SLIDES)
-    told: Values = within - friction
+    most = (p.limit - p.limit_slope * velocity * library.sign(motor)).clip(1e-9, None)
+    told: Values = most * library.tanh(motor / most)
     return told
 
 
-def share(lag_s: float, rate_hz: float) -> float:
+def friction(p: PDParameters, motor: Values, velocity: Values) -> Values:
+    """The most that friction bears (...) [Nm], of a motor's torque within its limit."""
+    library: Any = torch if isinstance(motor, Tensor) else np
+    at_rest = library.exp(-abs(velocity) / p.stribeck)
+    told: Values = p.coulomb + p.stiction * at_rest + (p.load + p.load_at_rest * at_rest) * abs(motor)
+    return told
+
+
+def gives(given: Values, velocity: Values, rate_hz: float) -> tuple[Values, Values]:
+    """How far (...) a joint gives after another sample, as a share of `GIVES`, at most -1 or 1, where it slides; and
+    the share of the most that friction bears which it then does, that of a spring and a damper."""
+    after = (given + velocity / (rate_hz * GIVES)).clip(-1.0, 1.0)
+    return after, (after + DAMPED_S * rate_hz * (after - given)).clip(-1.0, 1.0)
+
+
+def given_at(p: PDParameters, motor: Values, velocity: Values, torque: Values) -> Values:
+    """How far (...) a joint gives that puts out this torque [Nm], as near as friction comes to it."""
+    within = limited(p, motor, velocity)
+    return ((within - torque) / friction(p, within, velocity).clip(1e-9, None)).clip(-1.0, 1.0)
+
+
+def delivered(p: PDParameters, motor: Values, velocity: Values, borne: Values) -> Values:
+    """What a motor's torque (...) [Nm] becomes behind limit and friction, of which a share (...) is borne."""
+    within = limited(p, motor, velocity)
+    return within - friction(p, within, velocity) * borne
+
+
+def share(lag_s: Any, rate_hz: float) -> Any:
     """How much of the way a first-order lag goes in a sample."""
-    return 1.0 - math.exp(-1.0 / (max(lag_s, 1e-6) * rate_hz))
+    return 1.0 - np.exp(-1.0 / (np.maximum(lag_s, 1e-6) * rate_hz))
 
 
 MODELS: dict[str, type[ActuatorModel]] = {"pd": PD, "mlp": MLP, "conv": Convolutions, "vae": MLP}
@@ -356,7 +410,14 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorMode
     """Read a folder that `ActuatorModel.save` wrote. Nothing in it is executed.
 
     Raises:
-      InputError: when a file is missing, damaged, of a newer version or does not fit the contract.
+      InputError: when a file is missing, damaged, of a newer version or does not fit the contract, and for a closed
+        form of version 1.
     """
-    model = artifact.load(Path(folder), "actuator", "actuator model", SCHEMA, VERSION, ActuatorContract, make)
+    description, version = Path(folder) / "actuator.json", VERSION
+    content = read_json(description) if description.exists() else None
+    if isinstance(content, dict) and content.get("version") == 1:
+        if content.get("kind") == "pd":
+            raise InputError(f"'{description}' is a closed form of before its friction held loads; fit it again")
+        version = 1
+    model = artifact.load(Path(folder), "actuator", "actuator model", SCHEMA, version, ActuatorContract, make)
     return model.to(device).eval()

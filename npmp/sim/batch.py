@@ -51,7 +51,7 @@ class BatchSim:
         """
         self.substeps = substeps_of(model, control_rate_hz)
         self.drives = None if actuator is None else Drives(actuator, model, num_envs)
-        self.model = model = model if actuator is None else with_motors(model)
+        self.model = model = model if actuator is None else with_motors(model, actuator.armature)
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))

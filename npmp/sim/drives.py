@@ -11,15 +11,18 @@ from torch import Tensor
 from npmp.actuators.models import ActuatorModel, Memory
 
 
-def with_motors(model: mujoco.MjModel) -> mujoco.MjModel:
+def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
     """The same model, its drives plain motors: a control is a torque [Nm], within the drive's limits.
 
     What the joints have of damping and friction goes: it is in the torque that was measured behind it. Armature stays:
-    no model of torques is told the acceleration that a rotor's inertia takes.
+    no model of torques is told the acceleration that a rotor's inertia takes. Where the actuator's own armature is
+    known [kg m^2], above 0, it takes the place of theirs.
     """
     model = copy(model)
     driven = model.jnt_dofadr[model.actuator_trnid[:, 0]]
     model.dof_damping[driven], model.dof_frictionloss[driven] = 0.0, 0.0
+    if armature:
+        model.dof_armature[driven] = armature
     model.actuator_gaintype[:], model.actuator_biastype[:] = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_NONE
     model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
     model.actuator_gainprm[:, 0] = 1.0

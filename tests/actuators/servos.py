@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npmp.actuators import ActuatorLog, Trace
-from npmp.actuators.models import PDParameters, delivered, share, wanted
+from npmp.actuators.models import PDParameters, delivered, gives, share, wanted
 
 RATE = 200.0
 
@@ -28,12 +28,34 @@ def servo(
     """A trace of a servo of these numbers, its torque begun at rest."""
     error, velocity = moves(samples, seed)
     asked = np.concatenate((np.repeat(error[:1], delay), error[: samples - delay]))
-    motor, torques = float(wanted(p, asked[:1], velocity[:1])[0]), []
+    motor, given, torques = float(wanted(p, asked[:1], velocity[:1])[0]), np.float64(0.0), []
     for e, v in zip(asked, velocity, strict=True):
         motor += share(p.lag_s, RATE) * (float(wanted(p, e, v)) - motor)
-        torques.append(float(delivered(p, np.array(motor), np.array(v))))
+        given, borne = gives(given, v, RATE)
+        torques.append(float(delivered(p, np.array(motor), np.array(v), borne)))
     torque = np.array(torques) + noise * np.random.default_rng(seed + 1).normal(size=samples)
     return Trace(f"motion_{seed}", name, error, velocity, torque.astype(np.float32))
+
+
+def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
+    """A pendulum of 0.005 kg m^2 and 0.5 Nm that a servo of these numbers swings at 100 Hz: raised, held, let down, by
+    a command of this size [rad]."""
+    command = size * np.interp(np.arange(samples), [0, 60, 110, 200], [0.0, 1.0, 1.0, -0.3])
+    q = v = np.float64(0.0)
+    motor, given, positions, velocities, torques = np.float64(0.0), np.float64(0.0), [], [], []
+    for asked in command:
+        positions.append(q)
+        velocities.append(v)
+        motor += share(p.lag_s, 100.0) * (wanted(p, asked - q, v) - motor)
+        given, borne = gives(given, v, 100.0)
+        acceleration = (delivered(p, motor, v, borne) - 0.5 * np.sin(q)) / (0.005 + p.armature)
+        torques.append(0.005 * acceleration + 0.5 * np.sin(q))
+        v += acceleration / 100.0
+        q += v / 100.0
+    position, velocity = np.array(positions, np.float32), np.array(velocities, np.float32)
+    error = (command - position).astype(np.float32)
+    columns = error, velocity, np.array(torques, np.float32)
+    return Trace(f"swung_{size:g}", "one", *columns, others={"position": position}, inertia=0.005, gravity=0.5)
 
 
 def log_of(*traces: Trace, rate_hz: float = RATE) -> ActuatorLog:

@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 from npmp.actuators.evaluation import evaluate
 from npmp.actuators.fitting import FitConfig, fit, inputs_of, static_law
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, PDParameters
-from tests.actuators.servos import RATE, log_of, servo
+from tests.actuators.servos import RATE, log_of, servo, swung
 
 SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll=4)
 
@@ -35,6 +35,21 @@ def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
     assert sliding == pytest.approx(0.3, abs=0.05)
     judged = evaluate(model, log_of(servo(true, 3, seed=9))).figures
     assert judged["rollout_rmse_nm"] < 0.06 < 0.5 < judged["baseline_rmse_nm"]
+
+
+def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
+    """From commands and positions alone, friction that grows with the motor and is larger at rest, and the armature,
+    which no torque tells. A motion that it never made comes out."""
+    true = PDParameters(1.0, 0.04, lag_s=0.01, coulomb=0.01, stribeck=0.3, load=0.3, load_at_rest=0.15, armature=0.003)
+    model = fit("pd", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
+    assert isinstance(model, PD)
+    found = model.parameters_of
+    assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
+    assert (found.stiffness, found.load) == (pytest.approx(1.0, rel=0.03), pytest.approx(0.3, abs=0.02))
+    assert found.load_at_rest == pytest.approx(0.15, abs=0.03)
+    judged = evaluate(model, log_of(swung(true, 0.5), rate_hz=100.0)).figures["position_mae_rad"]
+    without = swung(replace(true, load_at_rest=0.0), 0.5).others["position"] - swung(true, 0.5).others["position"]
+    assert judged < 0.002 < 0.005 < np.abs(without).mean()
 
 
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:

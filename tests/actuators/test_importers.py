@@ -34,6 +34,7 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.torque[inside], torque[inside], atol=1e-4)
     # 100 / 256 of 4096 counts in a turn, of 885
     assert found.kp == pytest.approx(100 / 256 * 4096 / (2 * math.pi) / 885) and found.limit == 1.0
+    assert (found.inertia, found.gravity) == (pytest.approx(0.005), pytest.approx(0.5 * GRAVITY * 0.1))
     np.testing.assert_allclose(found.position_error, 0.1, atol=1e-6)
     (tmp_path / "b.json").write_text("[{}]")
     with pytest.raises(InputError, match="log, trajectory, mass, length, kp are needed"):

@@ -11,6 +11,7 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp.actuators import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
+from npmp.actuators.log import CONSTANTS
 
 
 def trace(recording: str = "run", actuator: str = "knee", samples: int = 100, **others: Any) -> Trace:
@@ -43,10 +44,10 @@ def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
 
 
 def test_an_npz_file_comes_back(tmp_path: Path) -> None:
-    warm = {"temperature": np.full(100, 40.0, np.float32)}
+    warm = {name: np.full(100, 40.0, np.float32) for name in ("temperature", "position")}
     pair = (
-        trace(others=warm, kp=2.0, kd=0.5, limit=3.0),
-        trace(actuator="hip", others=warm, kp=1.0, kd=0.0, limit=9.0),
+        trace(others=warm, kp=2.0, kd=0.5, limit=3.0, inertia=0.5, gravity=2.0),
+        trace(actuator="hip", others=warm, kp=1.0, kd=0.0, limit=9.0, inertia=0.5, gravity=0.0),
     )
     log = ActuatorLog(250.0, (*pair, trace("other")), "CC0-1.0", "somewhere")
     write_log(tmp_path / "log.npz", log)
@@ -54,11 +55,11 @@ def test_an_npz_file_comes_back(tmp_path: Path) -> None:
     assert (back.rate_hz, back.licence, back.source, back.recordings) == (250.0, "CC0-1.0", "somewhere", log.recordings)
     for mine, theirs in zip(back.traces, log.traces, strict=True):
         assert (mine.recording, mine.actuator) == (theirs.recording, theirs.actuator)
-        np.testing.assert_array_equal([mine.kp, mine.kd, mine.limit], [theirs.kp, theirs.kd, theirs.limit])
+        np.testing.assert_array_equal(*([getattr(each, name) for name in CONSTANTS] for each in (mine, theirs)))
         for name in ("position_error", "velocity", "torque"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
     np.testing.assert_array_equal(back.traces[1].others["temperature"], warm["temperature"])
-    assert not back.has_gains and back.channels() == []
+    assert not back.has_gains and not back.has_pendulums and back.channels() == []
 
 
 def test_commands_at_uneven_moments_become_errors_at_even_ones(tmp_path: Path) -> None:
@@ -133,6 +134,9 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
         ({"kp": np.array("stiff")}, "run/kp must be a number or one per actuator"),
         ({"kp": np.array(1e300)}, "kp must be at least 0"),
         ({"limit": np.array(-1.0)}, "limit must be at least 0"),
+        ({"inertia": np.array(0.0)}, "inertia must be at least 0"),
+        ({"inertia": np.array(0.1), "gravity": np.array(1.0)}, "needs gravity .* and position, too"),
+        ({"inertia": np.array(0.1), "position": np.zeros(50)}, "needs gravity .* and position, too"),
     ],
 )
 def test_what_a_log_lacks_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:

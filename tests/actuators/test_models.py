@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from npmp.actuators.models import (
     Convolutions,
     PDParameters,
     delivered,
+    given_at,
     load,
     make,
     reference,
@@ -58,12 +59,54 @@ def test_a_model_takes_errors_or_efforts_as_its_log_told() -> None:
 
 
 def test_what_a_motor_delivers() -> None:
-    """Within limit - slope * velocity in its direction: 3 - 0.5 * 2 = 2 forwards, -(3 + 1) = -4 against it; friction
-    0.1 + 0.2 exp(-(2 / 2)^2) + 0.05 |torque|."""
-    p = PDParameters(1.0, 0.0, limit=3.0, limit_slope=0.5, coulomb=0.1, stiction=0.2, stribeck=2.0, load=0.05)
-    slides = 0.1 + 0.2 / math.e
-    told = delivered(p, np.array([9.0, -9.0, 1.0]), np.array([2.0, 2.0, 0.0]))
-    np.testing.assert_allclose(told, [2.0 - slides - 0.1, -4.0 - slides - 0.2, 1.0])
+    """Towards limit - slope * velocity in its direction: 3 - 0.5 * 2 = 2 forwards, of which 9 Nm make 2 tanh(9 / 2),
+    -(3 + 1) = -4 against it; friction 0.1 + 0.2 exp(-2 / 2) + (0.05 + 0.3 exp(-1)) |torque|, half of it where the joint
+    gives half."""
+    p = PDParameters(1.0, 0.0, 0.0, 0.0, 3.0, 0.5, coulomb=0.1, stiction=0.2, stribeck=2.0, load=0.05, load_at_rest=0.3)
+    motor = np.array([2.0 * math.tanh(9 / 2), -4.0 * math.tanh(9 / 4), 3.0 * math.tanh(1 / 3)])
+    told = delivered(p, np.array([9.0, -9.0, 1.0]), np.array([2.0, 2.0, 0.0]), np.array([1.0, 0.5, -1.0]))
+    bears = 0.1 + 0.2 / math.e + (0.05 + 0.3 / math.e) * abs(motor[:2])
+    np.testing.assert_allclose(told, [*motor[:2] - bears * [1.0, 0.5], motor[2] + 0.3 + 0.35 * motor[2]])
+    assert given_at(p, np.array([9.0]), np.array([2.0]), told[:1]) == pytest.approx([1.0])  # and back
+    assert given_at(p, np.array([1.0]), np.array([0.0]), motor[2:]) == pytest.approx([0.0])
+
+
+def moved_by(model: ActuatorModel, load: torch.Tensor, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Angles and speeds (N,) of masses of 0.01 kg m^2 at rest under loads (N,) [Nm], beside the model, step by step."""
+    q, v = torch.zeros_like(load), torch.zeros_like(load)
+    memory = model.begin(torch.zeros(len(load), 2))
+    for _ in range(samples):
+        torque, memory = model.step(torch.stack((torch.zeros_like(v), v), -1), memory)
+        v = v + (torque + load) / 0.01 / 400
+        q = q + v / 400
+    return q, v
+
+
+def test_friction_holds_a_load_below_its_limit_and_slides_above_it() -> None:
+    """Of 0.5 Nm, which the joint bears after 0.01 rad: 0.2 Nm after 0.004, 0 after none. 0.6 Nm slide, by 0.1 Nm over
+    0.2 Nm s/rad: at 0.5 rad/s. The other way likewise, and each joint as if it were alone."""
+    model = model_of("pd")
+    assert isinstance(model, PD)
+    model.values.copy_(torch.tensor(astuple(PDParameters(0.0, 0.2, coulomb=0.5))))
+    loads = torch.tensor([0.2, 0.6, -0.2, -0.6, 0.0])
+    q, v = moved_by(model, loads, 400)
+    torch.testing.assert_close(v, torch.tensor([0.0, 0.5, 0.0, -0.5, 0.0]), rtol=0, atol=1e-3)
+    torch.testing.assert_close(q[[0, 2, 4]], torch.tensor([0.004, -0.004, 0.0]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(moved_by(model, loads[1:2], 400)[0], q[1:2])
+
+
+def test_a_joint_begins_where_friction_bears_the_rest() -> None:
+    """Nothing asked, 0.3 Nm there, friction of 0.5 Nm: given by -0.6. Of 0.9 Nm it bears 0.5. Turned around, all turns
+    around."""
+    model = model_of("pd")
+    assert isinstance(model, PD)
+    model.values.copy_(torch.tensor(astuple(PDParameters(0.0, 0.0, coulomb=0.5))))
+    memory = model.begin(torch.zeros(3, 2), torch.tensor([0.3, 0.9, -0.3]))
+    torch.testing.assert_close(memory.kept[:, 1], torch.tensor([-0.6, -1.0, 0.6]))
+    torch.testing.assert_close(model.step(torch.zeros(3, 2), memory)[0], torch.tensor([0.3, 0.5, -0.3]))
+    inputs = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0))
+    told, turned = (model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0))
+    torch.testing.assert_close(turned, -told)
 
 
 def test_a_pd_answers_late_and_through_its_lag() -> None:
@@ -71,7 +114,7 @@ def test_a_pd_answers_late_and_through_its_lag() -> None:
     3 (1 - 1/e^2) Nm."""
     model = model_of("pd")
     assert isinstance(model, PD)
-    model.values.copy_(torch.tensor([10.0, 0, 0, 1 / 400, 1e6, 0, 0, 0, 1, 0]))
+    model.values.copy_(torch.tensor(astuple(PDParameters(10.0, 0.0, lag_s=1 / 400))))
     model.delay.fill_(2)
     inputs = torch.zeros(5, 1, 2)
     inputs[1:, 0, 0] = 0.3
@@ -117,7 +160,9 @@ def test_a_tree_of_pairs_is_what_strided_convolutions_compute() -> None:
         assert isinstance(layer, torch.nn.Linear)
         kernel = layer.weight.unflatten(1, (2, -1)).transpose(1, 2)
         x = torch.nn.functional.softsign(torch.nn.functional.conv1d(x, kernel, layer.bias, stride=2))
-    torch.testing.assert_close(model.law(seen, kept, torch.zeros(3, 0))[1], kept[:, -1] + model.head(x[:, :, 0])[:, 0])
+    told, after = model.law(seen, kept, torch.zeros(3, 0))
+    torch.testing.assert_close(told, kept[:, -1:] + model.head(x[:, :, 0]))
+    assert torch.equal(after, torch.cat((kept[:, 1:], told), 1))
 
 
 def test_a_current_is_told_where_the_log_had_one() -> None:
@@ -157,7 +202,7 @@ def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
     small = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
     model = model_of(kind, **({"net": small} if kind == "pd" else {}))
     if isinstance(model, PD):
-        model.values.copy_(torch.linspace(0.1, 1, 10))
+        model.values.copy_(torch.linspace(0.1, 1, 12))
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert back.contract == model.contract
@@ -171,6 +216,17 @@ def test_another_rate_is_refused(tmp_path: Path) -> None:
     model.check_rate(400.0)
     with pytest.raises(InputError, match="the actuator model is of 400 Hz, this is 50 Hz"):
         model.check_rate(50.0)
+
+
+def test_networks_of_version_1_are_read_and_closed_forms_are_not(tmp_path: Path) -> None:
+    """A closed form of then had ten numbers, and friction that held nothing."""
+    for kind in ("mlp", "pd"):
+        model_of(kind).save(tmp_path / kind)
+        described = tmp_path / kind / "actuator.json"
+        described.write_text(described.read_text().replace('"version": 2', '"version": 1'))
+    assert load(tmp_path / "mlp").contract == contract("mlp")
+    with pytest.raises(InputError, match="closed form of before its friction held loads; fit it again"):
+        load(tmp_path / "pd")
 
 
 def test_damaged_models_are_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_servo_without_delay_is_the_ideal_drive(robot: Robot) -> None:
 
 @pytest.mark.parametrize("kind", ["pd", "mlp", "conv", "vae"])
 def test_a_snapshot_brings_back_every_bit_and_threads_change_none(robot: Robot, kind: str) -> None:
-    model = servo(60.0, 1.0, delay=3, lag_s=0.01) if kind == "pd" else model_of(kind)
+    model = servo(60.0, 1.0, delay=3, lag_s=0.01, coulomb=2.0, load=0.2) if kind == "pd" else model_of(kind)
     sim, other = standing(robot, 3, model), standing(robot, 3, model, threads=2)
     asked = targets(robot, 3, 8)
     for target in asked[:4]:
@@ -175,6 +175,18 @@ def test_normal_numbers_of_uniform_ones() -> None:
     torch.testing.assert_close(values, torch.tensor([-4.0, -1.0, 0.0, 2.0]), rtol=1e-4, atol=1e-6)
 
 
+def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
+    """On gears that lose 8 Nm and half of the motor's torque, more at rest, it comes to rest within a second; on the
+    same motors without, its feet go on sliding."""
+    gears = {"coulomb": 8.0, "stiction": 8.0, "stribeck": 0.2, "load": 0.5, "load_at_rest": 0.4}
+    held, free = (standing(robot, 1, servo(80.0, 2.0, lag_s=0.005, **more)) for more in (gears, {}))
+    for sim in (held, free):
+        for _ in range(int(robot.control_rate_hz)):
+            sim.step(torch.tensor(robot.home_joints, dtype=torch.float64).unsqueeze(0))
+        assert sim.qpos[:, 2].min() > 0.9 * robot.home_qpos[2]
+    assert held.qvel[:, 6:].abs().max() < 0.005 < 0.02 < free.qvel[:, 6:].abs().max()
+
+
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
     with pytest.raises(InputError, match="200 Hz, this is 400 Hz"):
         standing(robot, 1, model_of("mlp", rate_hz=200.0))
@@ -190,6 +202,8 @@ def test_friction_that_was_measured_acts_once(robot: Robot, motions: MotionSet, 
     model = with_motors(scene)
     assert not model.dof_damping[6:].any() and not model.dof_frictionloss[6:].any()
     assert (model.dof_armature == scene.dof_armature).all() and scene.dof_damping[6:].all()  # the other is as it was
+    known = with_motors(scene, 0.003)  # of an actuator that tells its own
+    assert (known.dof_armature[6:] == 0.003).all() and not known.dof_armature[:6].any()
     model_of("mlp").save(tmp_path)
     identified = {"LF_HAA": JointPhysics(kp=50.0)}
     with pytest.raises(InputError, match="LF_HAA gives kp, which actuator= says by itself"):
