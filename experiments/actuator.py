@@ -82,6 +82,8 @@ def fit_model(config: DictConfig, run: Run) -> None:
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
     say(f"{run.folder}: {_words(model)}")
+    if model.contract.baseline[0] < 0.0:
+        say("npmp: warning: the log's torque falls where its position error grows; has one of them the other sign?")
     _tell(config, run, judged, "the part kept aside")
 
 

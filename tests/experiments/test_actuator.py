@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from npmp.actuators import write_log
+from npmp.actuators import read_log, write_log
 from npmp.actuators.fitting import FitConfig
 from npmp.actuators.models import PDParameters, load
 from npmp.experiments import cli
@@ -56,6 +56,17 @@ def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> Non
     assert load(tmp_path).contract.actuators == ["s20"]
     assert list(json.loads((tmp_path / "evaluation.json").read_text())["actuators"]) == ["s40"]
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_torque_of_the_other_sign_is_noted(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, doubt = ["model=mlp", "debug=tiny", "report=false"], "has one of them the other sign?"
+    assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'right'}"]) == 0
+    assert doubt not in capsys.readouterr().out
+    log = read_log(data)
+    turned = replace(log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces))
+    write_log(tmp_path / "turned.npz", turned)
+    assert cli.main(["actuator", "fit", f"data={tmp_path / 'turned.npz'}", *given, f"out={tmp_path / 'wrong'}"]) == 0
+    assert doubt in capsys.readouterr().out
 
 
 def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
