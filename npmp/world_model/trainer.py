@@ -110,6 +110,7 @@ class WorldModelTrainer(Resumable):
         self.acting = torch.Generator(env.device).manual_seed(seed + 2) if config.overlap else self.generator
         self.reference, self.features = env.task.reference, env.task.features(env.task.config.future_frames)
         self.physics_size = env.robots.physics_size if config.model_physics else 0
+        self.learned_before = skill is not None
         with seeded(seed):
             if skill is None:
                 skill = SkillModule.for_reference(env.robot, net, self.reference, self.features)
@@ -119,7 +120,6 @@ class WorldModelTrainer(Resumable):
             self.model = WorldModel(
                 env.home, env.dt, Feet(env.robot), config.model_hidden, self.physics_size, env.robots.lever
             ).to(env.device)
-        self.learned_before = skill is not None
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         self.fit = ModelFit(self.model, config)
         self.imagination = Imagination(

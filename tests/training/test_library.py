@@ -31,7 +31,13 @@ DEEPEST = 8  # frames of ours from a command to the line that computes a loss
 
 TINY = ImitationSettings(
     algo=WorldModelConfig(
-        model_hidden=(16,), model_batch=16, policy_batch=8, horizon=(2, 2), model_updates=1, policy_updates=1
+        model_hidden=(16,),
+        model_batch=16,
+        policy_batch=8,
+        horizon=(2, 2),
+        model_updates=1,
+        policy_updates=1,
+        warmup_updates=2,
     ),
     num_envs=8,
     net=NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=16),

@@ -56,6 +56,19 @@ def test_the_same_seed_gives_the_same_numbers(robot: Robot, motions: MotionSet) 
     assert logs[0] != logs[2]
 
 
+def test_the_model_is_fitted_before_who_has_learned_goes_on(robot: Robot, motions: MotionSet) -> None:
+    """An untrained model would spoil what a module can; a new module can nothing."""
+    config = dataclasses.replace(TINY, warmup_updates=3)
+    new = make(robot, motions, config=config)
+    new.warm_up()
+    on = WorldModelTrainer(imitation_env(robot, motions, 12), NET, config, skill=new.module())
+    on.warm_up()
+    counts = [{int(state["step"]) for state in run.fit.optimizer.state.values()} for run in (new, on)]
+    assert counts == [set(), {3}]
+    for frozen, model in zip(on.fit.frozen.parameters(), on.model.parameters(), strict=True):
+        assert torch.equal(frozen, model)
+
+
 def test_imagination_may_begin_where_episodes_do(robot: Robot, motions: MotionSet) -> None:
     trainer = make(robot, motions, config=dataclasses.replace(TINY, fresh_starts=0.5))
     trainer.warm_up()
