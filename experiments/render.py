@@ -24,7 +24,7 @@ from mocap_data.synthetic import demo_clips
 from npmp import modules, robots, tasks
 from npmp.envs import TaskEnv, Trial, load_motions
 from npmp.evaluated import read_rollouts
-from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
+from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
 from npmp.experiments.common import Run, above_zero, progress_bar, say, verb
 from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
 from npmp.experiments.report.policy_page import ground_of
@@ -157,7 +157,7 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     kind: Any = tasks.find(str(config.task.name))
     policy.check_task(kind)
     within = policy.contract.command_range
-    motions = None if config.data is None else load_motions(config.data, robot, None)
+    motions = motions_of(config, robot)
     settings = kind.settle(build(kind.config_type, config.task, at="task"), motions, {"command_range": within})
     task = kind(robot, settings, motions)
     note_other_drives(policy.contract.training, config)
@@ -234,7 +234,7 @@ def course_of(task: CoursePath, trial: Trial) -> np.ndarray:
 
 def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
     """A module that imitates a clip, its reference as a ghost, the recording beside."""
-    motions = motions_of(config, robot)
+    motions = motion_of(config, robot)
     [motion] = motions.motions
     folder = modules.find(str(config.module))
     skill = SkillModule.load(folder, run.device)
@@ -256,7 +256,7 @@ def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
 
 def of_motion(config: DictConfig, run: Run, robot: Robot) -> Shot:
     """A motion of the dataset beside its recording."""
-    [motion] = motions_of(config, robot).motions
+    [motion] = motion_of(config, robot).motions
     return recorded(config, robot, motion, None, motion.name)
 
 
@@ -275,7 +275,7 @@ def of_rollouts(config: DictConfig, run: Run, robot: Robot) -> Shot:
 # --- motions and their recordings ---
 
 
-def motions_of(config: DictConfig, robot: Robot) -> MotionSet:
+def motion_of(config: DictConfig, robot: Robot) -> MotionSet:
     """The motion that data= and clip= name, from start= on, by itself."""
     if config.data is None:
         raise InputError("npmp render module=... needs data=... (the motion dataset, HDF5)")

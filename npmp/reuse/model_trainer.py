@@ -18,7 +18,6 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
-from npmp.envs.feet import Feet
 from npmp.envs.task import DifferentiableTask
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
@@ -145,7 +144,7 @@ class ModelTrainer(Resumable):
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
             self.model = WorldModel(
-                env.home, env.dt, Feet(env.robot), c.model_hidden, self.physics_size, env.robots.lever,
+                env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.lever,
                 rough=self._footing_size > 0,
             ).to(env.device)  # fmt: skip
         self.fit = ModelFit(self.model, c)

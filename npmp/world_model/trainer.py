@@ -14,7 +14,6 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import skill_memory
-from npmp.envs.feet import Feet
 from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
@@ -118,7 +117,7 @@ class WorldModelTrainer(Resumable):
                 _check_fit(skill, net, self.features.horizon, env.robot)
             self.skill = skill.train().to(env.device)
             self.model = WorldModel(
-                env.home, env.dt, Feet(env.robot), config.model_hidden, self.physics_size, env.robots.lever
+                env.home, env.dt, env.feet, config.model_hidden, self.physics_size, env.robots.lever
             ).to(env.device)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         self.fit = ModelFit(self.model, config)
