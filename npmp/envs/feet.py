@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -15,6 +16,7 @@ from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
+WALKING_MPS = 0.2  # [m/s] who is slower may leave its feet on the ground
 
 
 class Feet(nn.Module):
@@ -110,22 +112,44 @@ def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: flo
     return speed * (1.0 - height / free).clamp(0.0, 1.0)
 
 
+def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> Tensor:
+    """Which part of the height `free` [m] feet miss at the highest that each gets, mean over feet: feet of a robot that
+    walks come up once in a stride. Unlike `dragging`, it asks so of feet that glide a millimetre above the ground, too.
+
+    Args:
+      height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot counts.
+      travelled: (B,) how far the robot came in that time [m]; below `WALKING_MPS` it owes in proportion.
+
+    Returns: (B,). Gradients reach the heights only, as nobody shall stand still to save it.
+    """
+    walks = (travelled.detach() / seconds / WALKING_MPS).clamp(max=1.0)
+    return walks * (1.0 - height.amin(-1).amax(0) / free).clamp(min=0.0).mean(-1)  # in the ground: more than 1
+
+
+class SteppingWeights(NamedTuple):
+    """What a robot owes in `stepping`."""
+
+    drag: float  # of the worst foot's speed near the ground [s/m]
+    press: float  # of the depth to which feet are pressed into the ground [1/m]
+    lift: float = 0.0  # of the part of the swing height that feet miss
+
+
 def stepping(
     feet: Feet,
     states: RobotState,
     free: float,
-    weights: tuple[float, float],
+    weights: SteppingWeights,
     dt: float,
     ground: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their feet: (B,).
 
     Args:
-      free: the height [m] from which on a foot may move as it likes, as in `dragging`.
-      weights: of the worst foot's speed near the ground [s/m], of the depth [1/m] to which feet are pressed into it.
+      free: the swing height [m]: from it on a foot may move as it likes (`dragging`), and it is to get there
+        (`unlifted`).
       ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
-    if weights == (0.0, 0.0) or len(states.root_pos) == 1:
+    if not any(weights) or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
     place = feet(states.root_pos, states.root_rot, states.joint_pos)
     middle = 0.5 * (place[1:] + place[:-1])
@@ -135,4 +159,8 @@ def stepping(
     dragged = dragging(place[:-1], place[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these
-    return weights[0] * worst + weights[1] * pressed.mean(0)
+    owed = weights.drag * worst + weights.press * pressed.mean(0)
+    if weights.lift:
+        travelled = torch.linalg.vector_norm((states.root_pos[-1] - states.root_pos[0])[..., :2], dim=-1)
+        owed = owed + weights.lift * unlifted(height, travelled, free, dt * len(height))
+    return owed

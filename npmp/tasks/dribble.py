@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import Feet, stepping
+from npmp.envs.feet import Feet, SteppingWeights, stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -390,7 +390,9 @@ class Dribble(DifferentiableTask):
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
         """As `DifferentiableTask.imagined_style`: as in walking."""
         c = self.config
-        return stepping(self.env.feet, states, c.swing_height_m, (c.drag_weight, c.press_weight), self.env.dt)
+        return stepping(
+            self.env.feet, states, c.swing_height_m, SteppingWeights(c.drag_weight, c.press_weight), self.env.dt
+        )
 
     # --- checkpoints ---
 

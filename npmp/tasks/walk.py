@@ -20,7 +20,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import stepping
+from npmp.envs.feet import SteppingWeights, stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
@@ -82,6 +82,8 @@ class WalkConfig:
     swing_height_m: float = 0.04
     # and for feet that they press into MuJoCo's soft ground, by the depth [1/m]: who stamps
     press_weight: float = 100.0
+    # and, where they walk, for feet that stay below the swing height, by the part that is missing (`unlifted`)
+    lift_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if self.command_range is not None:
@@ -106,7 +108,9 @@ class WalkConfig:
         ranges.above_zero(self, "stride_s", "swing_height_m", "acceleration")
         if len(self.acceleration) != 3:
             raise ValueError(f"acceleration must be three numbers, got {self.acceleration}")
-        ranges.not_negative(self, "step_weight", "stride_weight", "drag_weight", "press_weight", "command_jitter")
+        ranges.not_negative(
+            self, "step_weight", "stride_weight", "drag_weight", "press_weight", "lift_weight", "command_jitter"
+        )
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -597,9 +601,11 @@ class Walk(DifferentiableTask):
         return height - level.view(-1, *([1] * (height.dim() - 1)))
 
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground or pressed into it."""
+        """As `DifferentiableTask.imagined_style`: feet that are dragged along the ground, pressed into it or not
+        lifted."""
         c, above = self.config, None if self.ground is None else lambda place: self._above_footing(place, footing)
-        return stepping(self.env.feet, states, c.swing_height_m, (c.drag_weight, c.press_weight), self.env.dt, above)
+        weights = SteppingWeights(c.drag_weight, c.press_weight, c.lift_weight)
+        return stepping(self.env.feet, states, c.swing_height_m, weights, self.env.dt, above)
 
 
 WalkEnv = TaskEnv[Walk]

@@ -9,7 +9,7 @@ import torch
 
 from npmp.actors import skill_memory
 from npmp.envs import RobotBatchConfig
-from npmp.envs.feet import Feet, dragging
+from npmp.envs.feet import Feet, dragging, unlifted
 from npmp.envs.sensing import Sensing, SensorConfig, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.nets.prior import kl_to_prior
@@ -33,7 +33,10 @@ NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1
 def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
     config = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05), sensors=NOISY)
     env = walk_env(
-        robot, N, robots=config, config=replace(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0)
+        robot,
+        N,
+        robots=config,
+        config=replace(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0, lift_weight=2.0),
     )
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
@@ -85,6 +88,8 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     height = feet[..., 2].unfold(0, 2, 1).mean(-1) - env.robot.foot_radius
     style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean((0, 3)).amax(-1).mean()  # of the worst foot
     style = style + 5.0 * torch.relu(-height - 0.01).amax(-1).sum(-1).mean()
+    travelled = (after.root_pos[-1] - after.root_pos[0])[:, :2].norm(dim=-1)
+    style = style + 2.0 * unlifted(height, travelled, 0.3, env.dt * (H - 1)).mean()
     torch.testing.assert_close(found.style, style, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
