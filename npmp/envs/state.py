@@ -67,6 +67,11 @@ class RobotState(NamedTuple):
             return tuple.__getitem__(self, index)
         return RobotState(*(f[index] for f in self))
 
+    def above(self, height: Tensor) -> RobotState:
+        """The same with heights counted from `height` (...) [m]."""
+        place, up = self.root_pos[..., :2], self.root_pos[..., 2:] - height.unsqueeze(-1)
+        return self._replace(root_pos=torch.cat((place, up), -1))
+
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
         """This state where mask (n,) holds, the other elsewhere."""
         return RobotState(

@@ -134,10 +134,21 @@ class PolicyImagination:
             kls.append(prior.kl_to_prior(mean, std, before, self.policy.contract.alpha))
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
-        away = self.postures(after, POSTURE.position, POSTURE.rotation, POSTURE.joints)
+        away = self.postures(from_ground(after, self.task, footing), POSTURE.position, POSTURE.rotation, POSTURE.joints)
         preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
         effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
         task = self.task.imagined_loss(after, torch.stack(goals)).mean()
         style = self.task.imagined_style(after, footing).mean()
         kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
         return Imagined(task, style, away.mean(), effort, smoothness, kl, std)
+
+
+def from_ground(states: RobotState, task: DifferentiableTask, footing: Tensor) -> RobotState:
+    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: who climbs stands no
+    higher. footing: (B, 2), or (B, 0) on flat ground, where nothing changes."""
+    if footing.shape[-1] == 0:
+        return states
+    horizon, robots = states.root_pos.shape[:2]
+    each = RobotState(*(part.flatten(0, 1) for part in states))
+    ground = task.under_feet(each, footing.repeat(horizon, 1))
+    return states.above(ground.mean(-1).view(horizon, robots))

@@ -147,9 +147,7 @@ class Ground:
 
         Heights follow the ground: over time they are no integral of the velocities, as heights above one level are.
         """
-        place = self.unmoved(state).root_pos.clone()
-        place[..., 2] -= self.level(state)
-        return state._replace(root_pos=place)
+        return self.unmoved(state).above(self.level(state))
 
     def relief(self, state: RobotState) -> Tensor:
         """What a critic knows of the ground: the heights `around` about their mean, (..., g) [m], at most 1."""

@@ -66,6 +66,8 @@ class WorldModel(nn.Module):
         """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K). ground (n, F) or
         (n, 0), as told."""
         heights, speeds = self._steps(state, ground)
+        if self.ground_size:  # how high the robot stands, wherever it has climbed to
+            state = state.above(ground.mean(-1))
         motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
         return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
 
@@ -75,8 +77,8 @@ class WorldModel(nn.Module):
         place, moved = self.feet.moving(state.joint_pos, state.joint_vel_end)
         turn = torch.linalg.cross(state.root_ang_end[:, None, None].expand_as(place), place)
         speeds = moved + turn + state.root_vel_end[:, None, None]
-        up = (place * state.root_rot[:, None, None, 2]).sum(-1)
-        heights = up + state.root_pos[:, 2, None, None] - self.feet.radius
+        lifted = (place * state.root_rot[:, None, None, 2]).sum(-1)
+        heights = lifted + state.root_pos[:, 2, None, None] - self.feet.radius
         if self.ground_size:
             heights = heights - ground.unsqueeze(-1)
         return heights.clamp(-_NEAR_M, _NEAR_M), speeds

@@ -171,6 +171,9 @@ def test_packing_choosing_and_indexing() -> None:
     assert_same(mixed[mask], a[mask], 0.0)
     assert_same(mixed[~mask], b[~mask], 0.0)
     assert a[0] is a.root_pos
+    lower = a.above(torch.full((5,), 0.25))
+    torch.testing.assert_close(lower.root_pos, a.root_pos - torch.tensor([0.0, 0.0, 0.25]))
+    assert_same(lower._replace(root_pos=a.root_pos), a, 0.0)
 
 
 def test_gradients_flow_through_a_step_from_rest() -> None:

@@ -14,6 +14,7 @@ from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
 from npmp.reuse.evaluation import evaluate
+from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
 from npmp.tasks.ground import AHEAD, ASIDE, Ground
@@ -104,6 +105,11 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     assert ground is not None
     relief = ground.mean(-1) - footing[:, :1]
     torch.testing.assert_close(walk.under_feet(state, footing), relief, atol=1e-4, rtol=0)
+    # postures count from there, too: two moments
+    both = RobotState(*(torch.stack((part, part)) for part in state.above(footing[:, 0])))
+    stood = state.root_pos[:, 2] - ground.mean(-1)
+    for height in from_ground(both, walk, footing).root_pos[..., 2]:
+        torch.testing.assert_close(height, stood, atol=1e-4, rtol=0)
     # two moments as imagination has them, heights above the footing; feet then 0.5 m/s on along x
     lowered = state.root_pos - torch.nn.functional.pad(footing[:, :1], (2, 0))
     along = torch.tensor([0.5 * env.dt, 0.0, 0.0])

@@ -132,6 +132,9 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
     assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
+    climbed = state._replace(root_pos=state.root_pos + torch.tensor([0.0, 0.0, 0.4]))
+    known = model.features(state, setpoints[2].double(), ground)
+    torch.testing.assert_close(model.features(climbed, setpoints[2].double(), ground + 0.4), known)
 
 
 def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
