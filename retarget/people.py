@@ -85,13 +85,16 @@ def read_person(
     name: str | None = None,
     start: int = 0,
     stop: int | None = None,
-    source: str | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """The recording on the CMU humanoid.
+    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) on the CMU humanoid.
+
+    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
+    file's numbers are, dm_control's skeleton stands for every subject's.
+    start, stop: frames of the recording to use.
 
     Raises:
-      InputError: as `retarget_joints` does.
+      InputError: for a file that cannot be read, and frames that there are not.
     """
     if isinstance(recording, HumanoidMotion):
         person = _of_humanoid(recording)
@@ -114,7 +117,7 @@ def read_person(
         person.rate_hz,
         {body: values[part] for body, values in person.position.items()},
         {body: values[part] for body, values in person.rotation.items()},
-        person.source if source is None else source,
+        person.source,
         person.licence,
     )
 

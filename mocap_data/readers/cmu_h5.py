@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -173,22 +173,6 @@ def read_cmu_h5(
     with open_hdf5(Path(path)) as file:
         chosen = _chosen(path, file, clip)
         return _clip(path, file, chosen, name, source, licence)
-
-
-def read_cmu_h5_all(
-    path: str | os.PathLike[str],
-    *,
-    clips: Sequence[str] | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
-) -> Iterator[Clip]:
-    """The keypoints of every clip, or of those named, one at a time: memory holds one.
-
-    Raises: as `read_cmu_h5` does.
-    """
-    with open_hdf5(Path(path)) as file:
-        for name in sorted(members(file)) if clips is None else clips:
-            yield _clip(path, file, _chosen(path, file, name), None, source, licence)
 
 
 def read_cmu_h5_motion(

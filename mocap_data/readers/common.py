@@ -120,33 +120,22 @@ _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 
-def upward(up: str) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
-    """The file's axes that become X, Y and Z, and the signs they are taken with.
-
-    With a downward axis, "-y", the recording is turned half round about the X axis of the result.
-
-    Raises:
-      InputError: for no axis.
-    """
-    name = str(up).strip().lower()
-    if name not in UP_AXES:
-        raise unknown("upward axis", up, UP_AXES)
-    return _AXES[name[-1]], (1.0, -1.0, -1.0) if name.startswith("-") else (1.0, 1.0, 1.0)
-
-
 def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Array:
     """Positions (..., 3) in a file's units and axes as metres, Z up.
 
     up: the file's upward axis. "y": (x, y, z) becomes (z, x, y); "z": unchanged; "x": (y, z, x). The heading of a
-        recording is not touched. "-x", "-y", "-z": that axis points down.
+        recording is not touched. "-x", "-y", "-z": that axis points down, and the recording is turned half round about
+        the X axis of the result.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
     Raises:
       InputError: for another axis or scale.
     """
-    axes, signs = upward(up)
-    metres = metres_per_unit(scale, path)
-    return np.ascontiguousarray(positions[..., axes] * (metres * np.array(signs)))
+    name = str(up).strip().lower()
+    if name not in UP_AXES:
+        raise unknown("upward axis", up, UP_AXES)
+    signs = np.array([1.0, -1.0, -1.0]) if name.startswith("-") else np.ones(3)
+    return np.ascontiguousarray(positions[..., _AXES[name[-1]]] * (metres_per_unit(scale, path) * signs))
 
 
 def world_clip(

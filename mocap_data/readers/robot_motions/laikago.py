@@ -19,8 +19,8 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from mocap_data.readers.common import rate_said
-from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, rate_of, to_upright
+from mocap_data.readers.common import rate_said, whole_rate
+from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, to_upright
 
 COLUMNS = 19
 _ROBOT = "laikago"
@@ -59,7 +59,7 @@ def read_laikago(
         motion = RobotMotion(
             name=path.stem if name is None else name,
             qpos=np.concatenate([values[:, :3], values[:, [6, 3, 4, 5]], values[:, 7:]], axis=1),
-            rate_hz=rate_said(path, rate_of(float(duration))),
+            rate_hz=rate_said(path, whole_rate(float(duration), digits=0)),
             joint_names=names,
             robot=_ROBOT,
             source=path.name if source is None else source,
