@@ -122,9 +122,6 @@ def read_amc_clip(
     rate_hz: float = RATE_HZ,
     scale: float | str | None = None,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The root and the ends of all bones of an AMC file, named like the bones, in the ASF file's order.
 
@@ -150,9 +147,6 @@ def read_amc_clip(
         rate_hz=rate_hz,
         scale=skeleton.metres_per_unit if scale is None else scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 

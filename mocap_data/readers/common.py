@@ -147,9 +147,6 @@ def world_clip(
     rate_hz: float,
     scale: float | str,
     up: str,
-    name: str | None,
-    source: str | None,
-    licence: str,
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
@@ -165,9 +162,8 @@ def world_clip(
             world,
             tuple(names),
             rate_hz,
-            source=path.name if source is None else source,
-            licence=licence,
-            name=path.stem if name is None else name,
+            source=path.name,
+            name=path.stem,
             parents=None if parents is None else tuple(parents),
         )
     except InputError as error:

@@ -81,9 +81,6 @@ def read_deepmimic(
     rate_hz: float | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
 
@@ -122,9 +119,6 @@ def read_deepmimic(
         rate_hz=rate,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 

@@ -36,9 +36,6 @@ def read_csv(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
@@ -84,9 +81,6 @@ def read_csv(
         rate_hz=rate_hz,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 
@@ -190,9 +184,6 @@ def read_npz(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe `parents` (M).
 
@@ -240,7 +231,4 @@ def read_npz(
         rate_hz=rate_hz,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
