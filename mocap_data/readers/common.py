@@ -306,3 +306,32 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
         frame = int(np.argmin(finite))
         raise InputError(f"{path}, line {line_numbers[frame]}: a value is not finite (frame {frame})")
     return values
+
+
+def json_frames(path: Any, rows: Any, size: int | None = None) -> Array:
+    """ "Frames" of a JSON document as (T, numbers in a frame).
+
+    size: of a frame; None: of any, all of one.
+
+    Raises:
+      InputError: with the frame, for none, for another length, or what is no finite number.
+    """
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{path}: 'Frames' must be a list of frames, and holds none")
+    if not all(isinstance(row, list) for row in rows):
+        raise InputError(f"{path}: 'Frames' must be lists of numbers")
+    expected = "the frames before have" if size is None else "expected"
+    size = len(rows[0]) if size is None else size
+    for i, row in enumerate(rows):
+        if len(row) != size:
+            raise InputError(f"{path}: frame {i} has {len(row)} numbers, {expected} {size}")
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in row):
+            raise InputError(f"{path}: frame {i} has an entry that is no number")
+    try:
+        frames = np.array(rows, dtype=np.float64)
+    except OverflowError:  # a whole number of more than 308 digits
+        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
+    finite = np.isfinite(frames).all(axis=1)
+    if not finite.all():
+        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
+    return frames

@@ -154,7 +154,8 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     rows = [(n, _cells(line)) for n, line in enumerate(data.splitlines(), start=first_line) if line.strip()]
     for number, row in rows:
         if len(row) != columns:
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}")
+            cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
+            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}")
     return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
 
 

@@ -272,15 +272,15 @@ def test_laikago_recordings(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("frames", "duration", "message"),
     [
-        ([], 0.01, "at least one"),
-        ([[0.0] * 18], 0.01, "frame 0 is 18 numbers, expected 19"),
-        ([[0.0] * 19, 3], 0.01, "frame 1 is int, expected 19"),
-        ([[0.0] * 18 + ["x"]], 0.01, "frame 0 holds 'x', expected numbers"),
-        ([[0.0] * 18 + [float("nan")]], 0.01, "not finite at frame 0"),
+        ([], 0.01, "and holds none"),
+        ([[0.0] * 18], 0.01, "frame 0 has 18 numbers, expected 19"),
+        ([[0.0] * 19, 3], 0.01, "must be lists of numbers"),
+        ([[0.0] * 18 + ["x"]], 0.01, "frame 0 has an entry that is no number"),
+        ([[0.0] * 18 + [float("nan")]], 0.01, "frame 0 has a value that is not finite"),
         ([[0.0] * 19], 0.01, "root quaternion has length 0"),
         ([[0.0] * 6 + [1.0] + [0.0] * 12], 0, "FrameDuration is 0"),
         ([[0.0] * 6 + [1.0] + [0.0] * 12], "x", "FrameDuration is 'x'"),
-        ([[0.0] * 18 + [10**400]], 0.01, "too large"),
+        ([[0.0] * 18 + [10**400]], 0.01, "a value that is not finite"),
     ],
 )
 def test_laikago_refusals(tmp_path: Path, frames: Any, duration: Any, message: str) -> None:
