@@ -39,7 +39,7 @@ from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget import ground, kinematics, legs
 from retarget.ground import Bools
-from retarget.options import by_name
+from retarget.options import by_name, require
 from retarget.people import SIDES, Person, stances, swings
 from retarget.pose_sequence import smooth_root
 from retarget.prepared_robot import PreparedRobot
@@ -94,14 +94,8 @@ class JointOptions:
     joint_speed_share: float | None = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0.0):
-                raise InputError(f"{name} must be positive; it is {value}")
-        for name in ("clearance", "swing_height"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise InputError(f"{name} must be at least 0; it is {value}")
+        require(self, "rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share", positive=True)
+        require(self, "clearance", "swing_height")
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> JointOptions:
