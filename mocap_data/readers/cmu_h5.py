@@ -245,8 +245,8 @@ def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
     raise MissingOptions(f"{path} holds {len(names)} clips; give clip=, e.g. {_listed(names)}", ("clip",))
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
