@@ -255,9 +255,7 @@ def page(
     path: Path, groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], *, title: str
 ) -> None:
     """The plot and the tables as one self-contained page."""
-    from npmp.experiments.report import machine_summary, versions
-    from npmp.experiments.report.page import provenance_section
-    from npmp.experiments.report.parts import Picture, Scrubber, Section, Table, assemble
+    from npmp.experiments.report.parts import Picture, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
     rows = [
@@ -268,7 +266,6 @@ def page(
         Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
         Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         *([Section("ends", "Differences at the end", [Table(*ends)])] if ends[1] else []),
-        provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
     ]
     assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)
 

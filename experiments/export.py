@@ -16,7 +16,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, read_motions, summarize_motions
+from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
 from npmp.experiments.common import Run, above_zero, at_least, console, say, table, verb
 from npmp.robots import Robot
@@ -201,19 +201,17 @@ def chosen(data: Path, clips: Any, split: Any) -> list[str]:
     Raises:
       InputError: for one that there is not, or none.
     """
-    summaries = summarize_motions(data)
-    known = [summary.name for summary in summaries]
+    of = splits_in(data)
+    known = list(of)
     asked = [clips] if isinstance(clips, str) else None if clips is None else [str(name) for name in clips]
     for name in asked or []:
         if name not in known:
             raise unknown(f"clip in {data}", name, known)
     names = known if asked is None else list(dict.fromkeys(asked))
     if split is not None:
-        of_split = {s.name for s in summaries if s.split == str(split)}
-        if not of_split:
-            splits = sorted({s.split for s in summaries if s.split})
-            raise unknown(f"split in {data}", split, splits)
-        names = [name for name in names if name in of_split]
+        if str(split) not in of.values():
+            raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
+        names = [name for name in names if of[name] == str(split)]
     if not names:
         raise InputError(f"{data} holds no clips" if split is None else f"{data}: no clip of clips= is of {split=!s}")
     return names
