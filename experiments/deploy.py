@@ -70,6 +70,8 @@ def run(config: DictConfig, run: Run) -> int:
     told: dict[str, Any] = {}
     kind, opened, recording = _opened(config, contract, run.seed, told)
     settings, guard = _settings(config, recording)
+    if contract.task == "recover" and guard.tilt_deg < 180.0:
+        say(f"guard.tilt_deg={guard.tilt_deg:g} damps a robot that has fallen; to have it get up: guard.tilt_deg=180")
     run.begin()  # before there is a robot: whatever fails from then on, it is told to stop
     with opened as driven:
         controller = Controller(contract, policy, settings, guard)
@@ -166,6 +168,9 @@ def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
         raise InputError(f"command={given}: numbers are expected: {names}") from error
     if wanted.shape != (len(contract.command),) or not np.isfinite(wanted).all():
         raise InputError(f"command={given}: {len(contract.command)} finite numbers are expected: {names}")
+    for name, value, (low, high) in zip(contract.command, wanted, contract.command_range):
+        if not low <= value <= high:
+            say(f"{name} {value:g} is kept within {low:g} to {high:g}, which the policy was trained in")
     return wanted
 
 
