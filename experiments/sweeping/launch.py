@@ -157,7 +157,7 @@ def settled(main: Main, job: Job, cores: int) -> dict[str, Any]:
                 job.config[key] = cores
         if main.check is not None:
             place, device = Path(str(job.config.out)), str(job.config.device)
-            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus()))
+            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus(), given=job.given))
     except InputError as error:
         raise InputError(f"{error} (job {job.name}; none was started)" if job.name else str(error)) from error
     return plain(job.config)
