@@ -19,7 +19,7 @@ from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, summarize_motions
 from npmp import robots
-from npmp.experiments.common import Run, above_zero, at_least, console, names_of, say, table, verb
+from npmp.experiments.common import Run, above_zero, at_least, console, names_of, refuse_idle, say, table, verb
 from npmp.robots import Robot
 
 if TYPE_CHECKING:
@@ -45,11 +45,15 @@ def run(config: DictConfig, run: Run) -> int:
         kind = BUNDLE if config.format is None else str(config.format)
         if kind not in OF_POLICIES:
             raise unknown("format of policies", kind, OF_POLICIES)
+        refuse_idle(config, run.given, "is of motions, data=..., not of a policy", "clips", "split", "rate_hz")
+        if kind == WEB:
+            refuse_idle(config, run.given, "is of a bundle's golden recording, not of a page", "steps", "randomization")
         return OF_POLICIES[kind](config, run)
     if config.format == WEB:
         raise InputError(NO_POLICY)
     if config.data is None:
         raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
+    refuse_idle(config, run.given, "is of a policy, not of motions", "module", "steps", "randomization")
     return export_motions(config, run)
 
 

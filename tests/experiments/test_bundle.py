@@ -49,6 +49,8 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
         (["export", "policy=nobody"], "no policy 'nobody'"),
         (["export"], "or policy=... (a bundle is written)"),
         (["export", "policy=anymal_b_walk", "steps=0"], "steps"),
+        (["export", "policy=anymal_b_walk", "split=train"], "split='train' is of motions, data=..., not of a policy"),
+        (["export", "motions.h5", "steps=200"], "steps=200 is of a policy, not of motions"),
         (["bundle", "check"], "needs a bundle's folder"),
         (["bundle", "check", "nowhere"], "no bundle in 'nowhere'"),
         (["bundle", "show", "nowhere"], "action"),

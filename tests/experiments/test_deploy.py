@@ -181,6 +181,9 @@ def test_a_bundle_of_another_robot_is_refused(
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
         ({"joint_names": list("abcdefghijkl")}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
+        ({"command": ["ahead", "turn"]}, [f"log={tmp_path / 'sim'}"], "forward, turn, the bundle takes ahead, turn"),
+        ({}, [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"], "guard.tilt_deg=90 does not change log="),
+        ({}, [f"log={tmp_path / 'sim'}", "sim.loss=0.1"], "sim.loss=0.1 is of robot=sim, not of log"),
         ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "25 Hz, the recording 50"),
         ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
     ):
