@@ -227,6 +227,8 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
 
 def what_next(sweep: Sweep) -> str:
     """The commands that show what came out of a sweep."""
+    if sweep.verb not in ("imitate", "reuse"):  # it has no runs whose scores could be compared over time
+        return f"npmp sweeps show {sweep.folder}"
     # npmp compare's own default is imitation's score
     by = "" if sweep.score is None else f" score={sweep.score}{' lower=true' * bool(sweep.lower)}"
     return f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}{by}; tensorboard --logdir {sweep.folder}"
