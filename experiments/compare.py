@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from npmp.experiments.common import Run, console, quoted, say, verb
+from npmp.experiments.common import Run, console, names_of, quoted, say, verb
 from npmp.experiments.common import table as rich_table
 from npmp.training.comparison import (
     AXES,
@@ -51,7 +51,9 @@ LONG_LABEL = 34  # characters of a group's name that stand in one line of a lege
 
 def run(config: DictConfig, run: Run) -> int:
     """Compare what runs= names."""
-    places = [str(config.runs)] if isinstance(config.runs, str) else [str(place) for place in config.runs]
+    places = names_of(config, "runs")
+    if not places:
+        raise InputError("npmp compare needs runs=[a,b]: run folders, or folders of them")
     if config.threshold is not None and not _is_number(config.threshold):
         raise InputError(f"threshold={config.threshold}: a number or null is expected")
     given = {axis: numbers(config, axis) for axis in AXES}

@@ -196,7 +196,8 @@ class ActuatorModel(nn.Module, ABC):
     def check_rate(self, rate_hz: float) -> None:
         """Raises InputError for a rate that is not the model's: its lags would mean other times."""
         if abs(rate_hz - self.contract.rate_hz) > 1e-3 * self.contract.rate_hz:
-            raise InputError(f"the actuator model is of {self.contract.rate_hz:g} Hz, this is {rate_hz:g} Hz")
+            rates = f"is of {self.contract.rate_hz:g} Hz, {rate_hz:g} Hz are asked for"
+            raise InputError(f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes such a one")
 
 
 class MLP(ActuatorModel):

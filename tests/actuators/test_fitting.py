@@ -158,5 +158,5 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("mlp", log, SHORT, channels=["current"])
     with pytest.raises(InputError, match="channels= is for mlp, conv and vae"):
         fit("pd", log, SHORT, channels=["temperature"])
-    with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):
+    with pytest.raises(InputError, match=f"of {RATE:g} Hz, 50 Hz are asked for"):
         evaluate(fit("mlp", log, SHORT), replace(log, rate_hz=50.0))

@@ -188,7 +188,7 @@ def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
-    with pytest.raises(InputError, match="200 Hz, this is 400 Hz"):
+    with pytest.raises(InputError, match="200 Hz, 400 Hz are asked for"):
         standing(robot, 1, model_of("mlp", rate_hz=200.0))
     with pytest.raises(InputError, match="ideal drives only"):
         make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))
