@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from mocap_data.store import MotionSet
 from npmp import actuators, modules, policies
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
-from npmp.experiments.common import Run, at_least, one_of, say
+from npmp.experiments.common import Run, at_least, one_of, refuse_idle, say
 from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.robots import Robot
@@ -38,14 +38,20 @@ def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, P
 def motions_of(config: DictConfig, robot: Robot) -> MotionSet | None:
     """The clips of `data` that `split`, `max_speed` and `max_foot_height` leave, each where it is there; None without
     data. Raises InputError where they choose of nothing or leave none."""
-    chosen = {key: config.get(key) for key in ("split", "max_speed", "max_foot_height")}
+    chosen = choices_of_clips(config)
     if config.data is None:
-        for key, value in chosen.items():
-            if value is not None:
-                raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
         return None
     motions = load_motions(str(config.data), robot, chosen.pop("split"))
     return within(motions, robot, **chosen)
+
+
+def choices_of_clips(config: DictConfig) -> dict[str, Any]:
+    """`split`, `max_speed` and `max_foot_height`, None where they are not there. Raises InputError without data."""
+    chosen = {key: config.get(key) for key in ("split", "max_speed", "max_foot_height")}
+    for key, value in chosen.items():
+        if config.data is None and value is not None:
+            raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
+    return chosen
 
 
 def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -> RobotBatchConfig:
@@ -74,17 +80,20 @@ def note_other_drives(trained: Mapping[str, Any], config: DictConfig) -> None:
         say(f"trained with actuator={before}, judged with actuator={now}")
 
 
-def collectors_of(config: DictConfig) -> CollectorsConfig | None:
-    """Who collects, and how many learn; None where the process that learns collects, too.
+def collectors_of(config: DictConfig, given: Collection[str]) -> CollectorsConfig | None:
+    """Who collects, and how many learn; None where the process that learns collects, too. given: as `Run.given`.
 
     Raises:
-      InputError: for a kind that does not exist, or numbers out of range.
+      InputError: for a kind that does not exist, numbers out of range, or settings of collectors where there are none.
     """
     if "learners" in config:  # a run to resume may be older
         at_least(config, learners=1)
     if config.get("actors") is None:
         if config.get("learners", 1) > 1:
             raise InputError(f"learners={config.learners} need collectors of their own: actors=ray")
+        if "actors" not in given:
+            why = "is for collectors of their own: actors=ray, or actors=inline"
+            refuse_idle(config, given, why, "num_actors", "actors_sync", "most_behind")
         return None
     at_least(config, num_actors=1)
     if config.most_behind is not None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import heapq
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ from torch import Tensor
 
 from mocap_data import MotionSet
 from npmp import robots
-from npmp.envs import TaskEnv, load_motions
-from npmp.experiments.bench_tools import synthetic_motions
+from npmp.envs import TaskEnv
+from npmp.experiments.bench_tools import motions_of
 from npmp.experiments.common import Run, compose, cpus, say
 from npmp.experiments.imitate import settings_of
 from npmp.robots import Robot
@@ -37,9 +35,7 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     whole = compose("imitate", [f"robot={robot.name}", "data=none"])
     whole.algo, whole.net, whole.randomization = config.algo, config.net, config.randomization
     settings = settings_of(whole, threads=1, place={"sim": "batch", "device": "cpu"})
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
-        motions = load_motions(data, robot)
+    motions = motions_of(config, robot)
     counts = [int(count) for count in config.actors]
     rates: dict[int, list[float]] = {count: [] for count in counts}
     staleness: dict[int, float] = {}

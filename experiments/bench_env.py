@@ -3,9 +3,7 @@ the same states."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from npmp import robots, tasks
 from npmp.experiments.backend import backend_of, robots_config_of
-from npmp.experiments.bench_tools import finished, synthetic_motions
+from npmp.experiments.bench_tools import finished, motions_of
 from npmp.experiments.common import Run, compose
 from npmp.sim import BatchSim, Simulator, StagedBatchSim, flat_scene, make_simulator
 from npmp.tasks import ImitationEnv
@@ -31,12 +29,10 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     place = backend_of(config, run)
     robot = robots.load(config.robot.name)
     like = robots_config_of(config, compose("imitate", [f"robot={robot.name}", "data=none"]).task)
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(config.data) if config.data is not None else synthetic_motions(robot, Path(folder) / "motions.h5")
-        env = tasks.make(
-            "imitation", robot=robot.name, data=data, num_envs=int(config.num_envs), seed=run.seed, robots_config=like,
-            num_threads=run.threads, **place,
-        )  # fmt: skip
+    env = tasks.make(
+        "imitation", robot=robot.name, data=motions_of(config, robot), num_envs=int(config.num_envs), seed=run.seed,
+        robots_config=like, num_threads=run.threads, **place,
+    )  # fmt: skip
     model = flat_scene(robot, env.task.add_to_scene)  # with ideal drives
     raw, physics_steps = bare_simulator(env.sim, model, robot.control_rate_hz, run.threads)
     seconds, steps, resets = timed_blocks(env, raw, physics_steps, float(config.seconds))

@@ -11,11 +11,9 @@ setpoints to the host and states back is part of that call.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -24,9 +22,9 @@ from torch import Tensor
 
 from mocap_data import MotionSet
 from npmp import robots
-from npmp.envs import TaskEnv, load_motions
+from npmp.envs import TaskEnv
 from npmp.experiments.backend import backend_of
-from npmp.experiments.bench_tools import finished, synthetic_motions
+from npmp.experiments.bench_tools import finished, motions_of
 from npmp.experiments.common import Run, compose, console, cpus
 from npmp.experiments.imitate import settings_of
 from npmp.robots import Robot
@@ -59,8 +57,7 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares; with sweep_settings=true for every setting, and
     the best."""
     robot = robots.load(config.robot.name)
-    with tempfile.TemporaryDirectory() as folder:
-        motions = load_motions(_data(config, robot, Path(folder)), robot)
+    motions = motions_of(config, robot)
     imitation = compose("imitate", [f"robot={config.robot.name}", "data=none"])
     with open_dict(imitation):
         imitation.update({group: config[group] for group in ("algo", "net", "randomization")})
@@ -82,10 +79,6 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
         "sweep": rows,
         "best": max(usual, key=lambda row: row["samples_per_s"]),  # of the first batch: others learn another amount
     }
-
-
-def _data(config: DictConfig, robot: Robot, folder: Path) -> Path:
-    return Path(config.data) if config.data is not None else synthetic_motions(robot, folder / "motions.h5")
 
 
 def settings(config: DictConfig) -> Iterator[Setting]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+    from omegaconf import DictConfig
 
+    from mocap_data import MotionSet
     from npmp.robots import Robot
 
 
@@ -21,10 +22,10 @@ def finished(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def synthetic_motions(robot: Robot, path: Path) -> Path:
-    """The generated dog gaits as a dataset at `path`."""
-    from mocap_data import demo_clips, write_motions
+def motions_of(config: DictConfig, robot: Robot) -> MotionSet:
+    """The dataset that data= names, else the generated dog gaits."""
+    from mocap_data import demo_clips
+    from npmp.envs import load_motions
     from retarget import retarget_many
 
-    write_motions(path, retarget_many(demo_clips(), robot))
-    return path
+    return retarget_many(demo_clips(), robot) if config.data is None else load_motions(config.data, robot)

@@ -116,6 +116,7 @@ class Run:
     threads: int  # CPU threads for the simulator; results do not depend on them
     resume: Path | None = None  # the run folder to continue
     job: str = ""  # the name of this job in a sweep, "" for a single run
+    given: Collection[str] = frozenset()  # the keys that the command line names, and the groups
     # The verb calls it once its inputs are loaded and sound, before it writes anything: writes OUT/config.yaml. Until
     # then whatever an earlier run left in OUT stays as it is.
     begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
@@ -140,6 +141,7 @@ class Job:
     number: int = 0  # in a sweep
     wrong: InputError | None = None  # with its settings
     overrides: tuple[str, ...] = ()  # in a sweep: what it has for its own
+    given: frozenset[str] = frozenset()  # the keys that the command line names, and the groups
 
 
 @dataclass(frozen=True)
@@ -419,10 +421,12 @@ def _keys_not_swept(arguments: Sequence[str]) -> list[str]:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def known_keys(verb_name: str) -> list[str]:
-    """Every key of a verb's default configuration, dotted, and its groups."""
-    container = OmegaConf.to_container(_defaults(verb_name), resolve=False)
+def known_keys(verb_name: str, given: Sequence[str] = ()) -> list[str]:
+    """Every key of a verb's configuration with the choices that are given and exist, dotted, and its groups."""
     groups = [group for group in of_file(CONF / f"{verb_name}.yaml").defaults if choices(group)]
+    pairs = [entry.partition("=") for entry in given]
+    chosen = tuple(f"{key}={value}" for key, _, value in pairs if key in groups and value in choices(key))
+    container = OmegaConf.to_container(_defaults(verb_name, chosen), resolve=False)
     return sorted({*_flatten(container), *groups})
 
 
@@ -436,14 +440,14 @@ def _flatten(value: Any, prefix: str = "") -> list[str]:
     return keys
 
 
-def explain(error: BaseException, verb_name: str) -> str:
-    """One line for what Hydra or OmegaConf raised while composing the configuration."""
+def explain(error: BaseException, verb_name: str, given: Sequence[str] = ()) -> str:
+    """One line for what Hydra or OmegaConf raised while composing the configuration of these arguments."""
     message = str(error)
     if found := re.search(
         r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'", message
     ):
         key = (found[1] or found[2]).split("@")[0]
-        return f"{unknown_key(verb_name, key)}"
+        return unknown_key(verb_name, key, given)
     if found := re.search(r"Could not find '([^']*)/([^'/]*)'", message):
         names = choices(found[1])
         if found[1] == "robot":
@@ -465,13 +469,13 @@ def explain(error: BaseException, verb_name: str) -> str:
         where = (found[1] or found[2]).split(" See ")[0].strip()
         return f"cannot read the command line ({where}); special characters need quotes: \"key='value'\""
     if found := re.search(r"Key '([^']*)' is not in struct", message):
-        return unknown_key(verb_name, found[1])
+        return unknown_key(verb_name, found[1], given)
     return one_line(error)
 
 
-def unknown_key(verb_name: str, key: str) -> str:
-    """The line for a key that a verb has not, with the nearest that it has."""
-    keys = known_keys(verb_name)
+def unknown_key(verb_name: str, key: str, given: Sequence[str]) -> str:
+    """The line for a key that a verb has not with these arguments, with the nearest that it has."""
+    keys = known_keys(verb_name, given)
     parent, _, leaf = key.rpartition(".")
     siblings = {entry.rpartition(".")[2]: entry for entry in keys if entry.rpartition(".")[0] == parent}
     close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=1, cutoff=0.6)]
@@ -521,7 +525,7 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     except InputError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        told_user(error, explain(error, name))
+        told_user(error, explain(error, name, given))
         return None
     finally:
         sys.argv = before
@@ -560,8 +564,8 @@ def _composed_job(name: str, config: DictConfig) -> Job:
         own = tuple(entry for entry in given if entry.partition("=")[0].lstrip("+~") not in shared)
         swept = {"name": _job_name(hydra_config), "number": int(hydra_config.job.num), "overrides": own}
     wrong: InputError | None = None
+    overrides = _overrides(given)
     try:
-        overrides = _overrides(given)
         with open_dict(config):
             config.pop("variants", None)  # of conf/sweep: what `npmp.experiments.sweeping.launch` makes jobs of
         expand_paths(config)
@@ -571,7 +575,7 @@ def _composed_job(name: str, config: DictConfig) -> Job:
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
     except (InputError, OSError) as error:
         wrong = error if isinstance(error, InputError) else InputError(one_line(error))
-    return Job(config, wrong=wrong, **swept)
+    return Job(config, wrong=wrong, given=frozenset(entry.key_or_group for entry in overrides), **swept)
 
 
 def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
@@ -610,6 +614,7 @@ def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
         threads=int(config.get("threads") or cpus()),
         resume=Path(str(config.resume)) if config.get("resume") else None,
         job=job.name,
+        given=job.given,
         begin=begin,
     )
     torch_threads = int(config.get("torch_threads") or cpus())
@@ -797,6 +802,24 @@ def above_zero(config: DictConfig, *keys: str) -> None:
             raise InputError(f"{key}={value}: a number above 0 is expected")
 
 
+def refuse_idle(config: DictConfig, given: Collection[str], why: str, *keys: str) -> None:
+    """Refuse keys that are given, themselves or as a part (task.path of task), though they do nothing. Raises
+    InputError.
+
+    given: as `Run.given`. why: what follows the key and its value.
+    """
+    for key in sorted(given):
+        if (key in keys or key.partition(".")[0] in keys) and (value := OmegaConf.select(config, key)) is not None:
+            shows = value.get("name", "") if isinstance(value, DictConfig) else shown(value)
+            raise InputError(f"{key}={shows} {why}")
+
+
+def names_of(config: DictConfig, key: str) -> list[str] | None:
+    """A key that takes one name or a list of them, None where it is null."""
+    value = config[key]
+    return None if value is None else [str(name) for name in (value if isinstance(value, ListConfig) else [value])]
+
+
 def one_of(config: DictConfig, key: str, *choices: str) -> None:
     """Check a key that has a few possible values. Raises InputError, naming them."""
     if config[key] not in choices:
@@ -902,7 +925,7 @@ def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
         check_values(verb_name, config, _overrides(overrides))
         return config
     except (ConfigCompositionException, OmegaConfBaseException, OverrideParseException) as error:
-        raise InputError(explain(error, verb_name)) from error
+        raise InputError(explain(error, verb_name, overrides)) from error
 
 
 @functools.lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from npmp.experiments.common import Run, console, quoted, say, verb
+from npmp.experiments.common import Run, console, names_of, quoted, say, verb
 from npmp.experiments.common import table as rich_table
 from npmp.training.comparison import (
     AXES,
@@ -51,7 +51,9 @@ LONG_LABEL = 34  # characters of a group's name that stand in one line of a lege
 
 def run(config: DictConfig, run: Run) -> int:
     """Compare what runs= names."""
-    places = [str(config.runs)] if isinstance(config.runs, str) else [str(place) for place in config.runs]
+    places = names_of(config, "runs")
+    if not places:
+        raise InputError("npmp compare needs runs=[a,b]: run folders, or folders of them")
     if config.threshold is not None and not _is_number(config.threshold):
         raise InputError(f"threshold={config.threshold}: a number or null is expected")
     given = {axis: numbers(config, axis) for axis in AXES}
@@ -255,9 +257,7 @@ def page(
     path: Path, groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], *, title: str
 ) -> None:
     """The plot and the tables as one self-contained page."""
-    from npmp.experiments.report import machine_summary, versions
-    from npmp.experiments.report.page import provenance_section
-    from npmp.experiments.report.parts import Picture, Scrubber, Section, Table, assemble
+    from npmp.experiments.report.parts import Picture, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
     rows = [
@@ -268,7 +268,6 @@ def page(
         Section("curves", "Curves", [Picture(f"data:image/png;base64,{image}", title, "plot")]),
         Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         *([Section("ends", "Differences at the end", [Table(*ends)])] if ends[1] else []),
-        provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
     ]
     assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)
 

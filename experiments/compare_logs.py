@@ -75,9 +75,8 @@ def rollout_channels(joint_names: Sequence[str], clips: Sequence[Rollout]) -> Ch
 
 def page(path: Path, first: Log, second: Log, found: Sequence[Difference], worst: Sequence[str]) -> None:
     """The table of all channels and the distributions of the most different ones."""
-    from npmp.experiments.report import figures, machine_summary, versions
-    from npmp.experiments.report.page import provenance_section
-    from npmp.experiments.report.parts import Cell, Charts, Lines, Row, Scrubber, Section, Table, assemble, number
+    from npmp.experiments.report import figures
+    from npmp.experiments.report.parts import Cell, Charts, Lines, Row, Section, Table, assemble, number
 
     charts = []
     for one in found[:SHOWN]:
@@ -104,7 +103,6 @@ def page(path: Path, first: Log, second: Log, found: Sequence[Difference], worst
         sections=[
             Section("worst", "The most different channels", [Lines(worst), Charts(charts)]),
             Section("all", "All channels", [Table(columns, rows, sortable=True, tall=True)]),
-            provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(path.parent)),
         ],
     )  # fmt: skip
 

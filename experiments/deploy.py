@@ -39,7 +39,7 @@ from npmp.deploy.recording import Recorder, Recording, read_recording, write_rec
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
 from npmp.deploy.wire import RemoteRobot, UdpLine, identity
-from npmp.experiments.common import Run, above_zero, plain, say, verb
+from npmp.experiments.common import Run, above_zero, plain, refuse_idle, say, verb
 from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.robots import Robot
 from npmp.settings import from_mapping
@@ -69,7 +69,10 @@ def run(config: DictConfig, run: Run) -> int:
     contract, policy = bundle.contract, bundle.policy()
     told: dict[str, Any] = {}
     kind, opened, recording = _opened(config, contract, run.seed, told)
+    _refuse_what_does_nothing(config, run, kind, recording)
     settings, guard = _settings(config, recording)
+    if contract.task == "recover" and guard.tilt_deg < 180.0:
+        say(f"guard.tilt_deg={guard.tilt_deg:g} damps a robot that has fallen; to have it get up: guard.tilt_deg=180")
     run.begin()  # before there is a robot: whatever fails from then on, it is told to stop
     with opened as driven:
         controller = Controller(contract, policy, settings, guard)
@@ -93,6 +96,17 @@ def _settings(config: DictConfig, played: Recording | None) -> tuple[ControllerC
     controller = from_mapping(ControllerConfig, given["controller"], at="controller")
     guard = from_mapping(GuardConfig, given["guard"], at="guard")
     return (controller if played is None else replace(controller, writes=1)), guard
+
+
+def _refuse_what_does_nothing(config: DictConfig, run: Run, kind: str, played: Recording | None) -> None:
+    """Raise InputError for settings of a simulation where there is none, and for those that a recording has itself."""
+    if played is not None:
+        own = [key for key in SETTINGS if key in played.about]
+        refuse_idle(
+            config, run.given, "does not change log=, which has its own and is played to its end", "seconds", *own
+        )
+    if kind != "sim":
+        refuse_idle(config, run.given, f"is of robot=sim, not of {kind}", "sim")
 
 
 def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority: int) -> None:
@@ -125,6 +139,9 @@ def _opened(
         if recording.rate_hz != contract.control_rate_hz:
             rates = f"{contract.control_rate_hz:g} Hz, the recording {recording.rate_hz:g}"
             raise InputError(f"log={config.log}: the bundle has {rates}")
+        if command is None and recording.command_names != tuple(contract.command):
+            other, own = ", ".join(recording.command_names), ", ".join(contract.command)
+            raise InputError(f"log={config.log}: it was asked for {other}, the bundle takes {own}; give command=")
         return "log", _played(recording, command, contract, told), recording
     asked_for = np.zeros(len(contract.command)) if command is None else command
     if kind == "sim":
@@ -166,6 +183,9 @@ def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
         raise InputError(f"command={given}: numbers are expected: {names}") from error
     if wanted.shape != (len(contract.command),) or not np.isfinite(wanted).all():
         raise InputError(f"command={given}: {len(contract.command)} finite numbers are expected: {names}")
+    for name, value, (low, high) in zip(contract.command, wanted, contract.command_range):
+        if not low <= value <= high:
+            say(f"{name} {value:g} is kept within {low:g} to {high:g}, which the policy was trained in")
     return wanted
 
 

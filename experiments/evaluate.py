@@ -18,7 +18,7 @@ from npmp import modules, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial
 from npmp.experiments import report
 from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
-from npmp.experiments.common import Run, at_least, console, one_of, say, table, verb
+from npmp.experiments.common import Run, at_least, console, one_of, refuse_idle, say, table, verb
 from npmp.experiments.report import policy_page
 from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, judge
@@ -72,8 +72,10 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "video", "auto", "none")
     robot = robots.load(config.robot.name)
     if config.policy is not None:
+        refuse_idle(config, run.given, "is of a module's evaluation, not of a policy's", "starts", "video")
         evaluate_policy(config, run, robot)
         return 0
+    refuse_idle(config, run.given, "is of a policy's evaluation: policy=... and task=...", "evaluation")
     if config.get("task") is not None:
         raise InputError(f"task={config.task.name} is judged of a policy: give policy=NAME or its folder")
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
@@ -123,6 +125,10 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     write_json(run.folder / "evaluation.json", result)
     made = report.made_by(config, run.seed) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
+    known = policy.contract.command_range
+    for name, (low, high), (least, most) in zip(found.task.inputs, found.task.input_range(), known):
+        if low < least or high > most:
+            say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
     say(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
 

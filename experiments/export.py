@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,9 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, read_motions, summarize_motions
+from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
-from npmp.experiments.common import Run, above_zero, at_least, console, say, table, verb
+from npmp.experiments.common import Run, above_zero, at_least, console, names_of, refuse_idle, say, table, verb
 from npmp.robots import Robot
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 CONFIG = "config.yaml"
 BUNDLE, WEB, MJLAB, UNITREE = "bundle", "web", "mjlab", "unitree_csv"
 MANIFEST = "export.json"
+NO_POLICY = "npmp export format=web needs policy=... : one, several as [a,b], or all that walk"
 RECORDED = 4  # robots of a golden recording, one after another: as many resets at the least
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 
@@ -43,11 +45,15 @@ def run(config: DictConfig, run: Run) -> int:
         kind = BUNDLE if config.format is None else str(config.format)
         if kind not in OF_POLICIES:
             raise unknown("format of policies", kind, OF_POLICIES)
+        refuse_idle(config, run.given, "is of motions, data=..., not of a policy", "clips", "split", "rate_hz")
+        if kind == WEB:
+            refuse_idle(config, run.given, "is of a bundle's golden recording, not of a page", "steps", "randomization")
         return OF_POLICIES[kind](config, run)
     if config.format == WEB:
-        raise InputError("npmp export format=web needs policy=... : one, several as [a,b], or all that walk")
+        raise InputError(NO_POLICY)
     if config.data is None:
         raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
+    refuse_idle(config, run.given, "is of a policy, not of motions", "module", "steps", "randomization")
     return export_motions(config, run)
 
 
@@ -83,8 +89,10 @@ def export_page(config: DictConfig, run: Run) -> int:
     from npmp.envs.robot_batch import RobotBatchConfig
 
     seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
-    asked = list(config.policy) if isinstance(config.policy, ListConfig) else [config.policy]
-    found = [Trained.load(str(name), config.module) for name in (policies.names() if asked == ["all"] else asked)]
+    asked = names_of(config, "policy")
+    if not asked:
+        raise InputError(NO_POLICY)
+    found = [Trained.load(name, config.module) for name in (policies.names() if asked == ["all"] else asked)]
     if asked == ["all"]:
         found = [one for one in found if one.policy.contract.command == COMMAND]
     names = [one.folder.name for one in found]
@@ -112,7 +120,7 @@ def export_page(config: DictConfig, run: Run) -> int:
     run.begin()
     (run.folder / CONFIG).unlink()  # the folder goes onto the web as it is
     say(f"{', '.join(one.name for one in walkers)}: {run.folder}, {size / 1e6:.1f} MB")
-    say(f"to look at it: python -m http.server -d {run.folder}, then http://localhost:8000")
+    say(f"to look at it: python -m http.server -d {shlex.quote(str(run.folder))}, then http://localhost:8000")
     return 0
 
 
@@ -170,7 +178,7 @@ def export_motions(config: DictConfig, run: Run) -> int:
         raise unknown("format to export", kind, FORMATS)
     if config.rate_hz is not None:
         above_zero(config, "rate_hz")
-    names = chosen(data, config.clips, config.split)
+    names = chosen(data, names_of(config, "clips"), config.split)
     first = read_motions(data, clips=names[:1])
     robot = robot_of(first)
     if robot is None and kind == MJLAB:
@@ -195,25 +203,22 @@ def export_motions(config: DictConfig, run: Run) -> int:
     return 0
 
 
-def chosen(data: Path, clips: Any, split: Any) -> list[str]:
+def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
     """The names of the clips to write.
 
     Raises:
       InputError: for one that there is not, or none.
     """
-    summaries = summarize_motions(data)
-    known = [summary.name for summary in summaries]
-    asked = [clips] if isinstance(clips, str) else None if clips is None else [str(name) for name in clips]
+    of = splits_in(data)
+    known = list(of)
     for name in asked or []:
         if name not in known:
             raise unknown(f"clip in {data}", name, known)
     names = known if asked is None else list(dict.fromkeys(asked))
     if split is not None:
-        of_split = {s.name for s in summaries if s.split == str(split)}
-        if not of_split:
-            splits = sorted({s.split for s in summaries if s.split})
-            raise unknown(f"split in {data}", split, splits)
-        names = [name for name in names if name in of_split]
+        if str(split) not in of.values():
+            raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
+        names = [name for name in names if of[name] == str(split)]
     if not names:
         raise InputError(f"{data} holds no clips" if split is None else f"{data}: no clip of clips= is of {split=!s}")
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from npmp.training.imitation import ALGORITHMS, ImitationSettings, train_module
 from retarget.tempo import with_tempos
 
 
-def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> ImitationSettings:
-    """What the library takes, from a configuration of this verb.
+def settings_of(
+    config: DictConfig, *, threads: int, place: dict[str, str], given: Collection[str] = ()
+) -> ImitationSettings:
+    """What the library takes, from a configuration of this verb. given: as `Run.given`.
 
     Raises:
       InputError: for an unknown algorithm or task, or settings out of range.
@@ -45,7 +48,7 @@ def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> I
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config),
+        collectors=collectors_of(config, given),
         logger=loggers.check(config.get("logger", "tensorboard")),  # runs to resume may be older than a key
         **place,
     )
@@ -53,7 +56,7 @@ def settings_of(config: DictConfig, *, threads: int, place: dict[str, str]) -> I
 
 def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     """The arguments of `train_module` that a run's configuration asks for."""
-    settings = settings_of(config, threads=run.threads, place=backend_of(config, run))
+    settings = settings_of(config, threads=run.threads, place=backend_of(config, run), given=run.given)
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot, config.get("split"))
     return {
@@ -86,7 +89,7 @@ def run(config: DictConfig, run: Run) -> int:
 
 def check(config: DictConfig, run: Run) -> None:
     """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
-    settings_of(config, threads=run.threads, place=backend_of(config, run))
+    settings_of(config, threads=run.threads, place=backend_of(config, run), given=run.given)
     robots.load(config.robot.name)
 
 

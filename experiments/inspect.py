@@ -1,4 +1,5 @@
-"""`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a run or a sweep holds.
+"""`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a bundle, a model of
+actuators, a run or a sweep holds.
 
 What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would
 refuse it for, and the exit code is 2.
@@ -98,7 +99,7 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
     if suffix in READERS:
         return inspect_recording(path)
     known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
-    folders = "folders of modules, policies, runs, sweeps, evaluations"
+    folders = "folders of modules, policies, bundles, actuator models, runs, sweeps, evaluations"
     raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
 
 
@@ -122,7 +123,8 @@ def inspect_folder(path: Path) -> Findings:
     if not recordings and not motions:
         looked_for = ", ".join(FOLDERS)
         raise InputError(
-            f"{path}: no skill module, policy, run, sweep, evaluation or recordings (looked for {looked_for})"
+            f"{path}: no skill module, policy, bundle, actuator model, run, sweep, evaluation or recordings "
+            f"(looked for {looked_for})"
         )
     findings: Findings = {
         "path": str(path),
@@ -305,14 +307,38 @@ def inspect_policy(path: Path) -> Findings:
     return inspect_artifact(path, "policy", "policy", load)
 
 
+def inspect_actuator(path: Path) -> Findings:
+    """A model of actuators: what it was fitted to, the size of its network, and whether it can be loaded here."""
+
+    def load() -> None:
+        from npmp import actuators
+
+        actuators.load(path)
+
+    return inspect_artifact(path, "actuator", "actuator model", load)
+
+
 def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None]) -> Findings:
     """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load it."""
+    parts = (lambda: read_json_object(path / f"{name}.json"), lambda: tensors(path / f"{name}.safetensors"))
+    return described(path, kind, parts, load)
+
+
+def inspect_bundle(path: Path) -> Findings:
+    """A policy for a robot: its contract, and whether the files are those that were exported."""
+
+    def load() -> None:
+        from npmp.deploy.bundle import Bundle
+
+        Bundle.read(path).golden()
+
+    return described(path, "bundle", (lambda: read_json_object(path / "bundle.json"),), load)
+
+
+def described(path: Path, kind: str, parts: Sequence[Callable[[], Findings]], load: Callable[[], None]) -> Findings:
+    """What the parts that can be read say, and what loading it ends with."""
     findings: Findings = {"path": str(path), "kind": kind}
-    read: tuple[Callable[[], Findings], ...] = (
-        lambda: read_json_object(path / f"{name}.json"),
-        lambda: tensors(path / f"{name}.safetensors"),
-    )
-    for part in read:
+    for part in parts:
         try:
             findings.update((key, value) for key, value in part().items() if key not in findings)
         except (InputError, OSError):
@@ -401,6 +427,8 @@ def inspect_evaluation(path: Path) -> Findings:
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     "module.json": inspect_module,
     "policy.json": inspect_policy,
+    "bundle.json": inspect_bundle,
+    "actuator.json": inspect_actuator,
     "evaluation.json": inspect_evaluation,
     "config.yaml": inspect_run,
 }

@@ -14,10 +14,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
+from mocap_data.readers import options_of
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
 from npmp.experiments.failures import one_line
 from npmp.robots import Robot
-from retarget.sources import Failure, Gathered, Recording, known_options, read_recordings, recordings, synthetic
+from retarget.sources import Failure, Gathered, Recording, read_recordings, recordings, synthetic
 
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
@@ -64,7 +65,7 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Recording], config: Dict
         ("character", "DeepMimic motions"),
     ):
         option = KEYS[key]
-        if option in given and not any(option in known_options(recording.path) for recording in chosen):
+        if option in given and not any(option in options_of(recording.path) for recording in chosen):
             own = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
             aside = own if key == "source_rate_hz" else ""
             raise InputError(f"{key}={config[key]} is for {what}{aside}")

@@ -35,8 +35,9 @@ from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
 from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
 from retarget.doubts import doubts
-from retarget.joint_map import JointOptions, Mapper, has_joints, read_person
+from retarget.joint_map import JointOptions, Mapper
 from retarget.overview import is_marked
+from retarget.people import has_joints, read_person
 from retarget.sources import Failure, Gathered, Origin, recordings
 
 # Of each reason to drop something the key that decides on it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -9,10 +11,11 @@ from omegaconf import DictConfig
 from mocap_data.errors import InputError
 from npmp import modules, policies, robots, tasks
 from npmp.experiments.backend import backend_of, collectors_of, motions_of, robots_config_of
-from npmp.experiments.common import Run, above_zero, at_least, console, verb
+from npmp.experiments.common import Run, above_zero, at_least, console, plain, verb
 from npmp.experiments.live import caller_of
 from npmp.experiments.typed import build
 from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy
 from npmp.skill import SkillModule
 from npmp.training import loggers
 from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, check_task, train_policy
@@ -37,6 +40,9 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     skill.check_robot(robot)
     motions = motions_of(config, robot)
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, skill.contract.training)
+    policy = None if config.get("policy") is None else policies.find(str(config.policy))
+    if policy is not None:
+        refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(
         algo=build(REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
         num_envs=config.algo.num_envs,
@@ -49,7 +55,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
         checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config),
+        collectors=collectors_of(config, run.given),
         logger=logger,
         **backend_of(config, run),
     )
@@ -59,11 +65,21 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "out": run.folder,
         "settings": settings,
         "motions": motions,
-        "policy": None if config.get("policy") is None else policies.find(str(config.policy)),
+        "policy": policy,
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(config, run),
     }
+
+
+def refuse_other_network(policy: Path, asked: DictConfig, given: Collection[str]) -> None:
+    """Raise InputError for settings of the network that are given, and that the policy that goes on has otherwise."""
+    own = HighLevelPolicy.load(policy).contract
+    for name, value in plain(asked).items():
+        key, has = f"high_level.{name}", own.alpha if name == "alpha" else own.net.get(name)
+        if not (key in given or "high_level" in given) or value in (None, has):
+            continue
+        raise InputError(f"{key}={value} does not change policy={policy}, whose network has {has}")
 
 
 def run(config: DictConfig, run: Run) -> int:

@@ -16,7 +16,7 @@ from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments import report
-from npmp.experiments.backend import motions_of, robots_config_of
+from npmp.experiments.backend import choices_of_clips, motions_of, robots_config_of
 from npmp.experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
 from npmp.experiments.report import skill_page
 from npmp.robots import Robot
@@ -34,6 +34,8 @@ def run(config: DictConfig, run: Run) -> int:
     folder = modules.find(str(config.module))
     skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
     skill.check_robot(robot)
+    if choices_of_clips(config)["split"] is not None and config.action == "interpolate":
+        raise InputError(f"split={config.split}: npmp skill interpolate takes two clips by name, from= and to=")
     like = robots_config_of(config, skill)
     {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, like)
     return 0

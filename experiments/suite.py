@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.experiments import report
 from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
-from npmp.experiments.common import Run, at_least, console, progress_bar, say, table, verb
+from npmp.experiments.common import Run, at_least, console, names_of, progress_bar, say, table, verb
 from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.experiments.report import suite_page
 from npmp.experiments.typed import build
@@ -28,8 +28,8 @@ def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
     """The scenarios that are asked for, by name. Raises InputError for one that there is not."""
     known: Any = OmegaConf.to_container(config.scenario, resolve=True)
     known.pop("name", None)
-    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    names = list(known) if asked is None else [str(name) for name in asked]
+    asked = names_of(config, "scenarios")
+    names = list(known) if asked is None else asked
     if not names:
         raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
     for name in names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mocap_data.arrays import Array, read_only
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, stretch, unknown
 from mocap_data.outside import require_memory
 from mocap_data.sanity import require_moderate, require_rate
 
@@ -121,13 +121,8 @@ class Clip:
         Raises:
           InputError: unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
         """
-        stop = self.num_frames if stop is None else stop
-        if not 0 <= start < stop <= self.num_frames:
-            raise InputError(
-                f"clip {self.name!r}: cannot take frames {start} to {stop}; "
-                f"it has {self.num_frames} (0 <= start < stop)"
-            )
-        return dataclasses.replace(self, positions=self.positions[start:stop])
+        part = stretch(f"clip {self.name!r}", start, stop, self.num_frames)
+        return dataclasses.replace(self, positions=self.positions[part])
 
     def resample(self, rate_hz: float) -> Clip:
         """The clip at another rate, by cubic splines through the keypoints (linear below four frames).

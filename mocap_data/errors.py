@@ -35,6 +35,14 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     return InputError(f"no {kind} {str(name)!r}; there are: {listed}")
 
 
+def stretch(what: str, start: int, stop: int | None, frames: int) -> slice:
+    """Frames [start, stop) of so many, stop by default the end. Raises InputError for others than there are."""
+    stop = frames if stop is None else stop
+    if not 0 <= start < stop <= frames:
+        raise InputError(f"{what}: cannot take frames {start} to {stop}; it has {frames} (0 <= start < stop)")
+    return slice(start, stop)
+
+
 def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> frozenset[str]:
     """The names that fit one of the patterns at least ("walk_*"). Raises InputError for a pattern that fits none."""
     for pattern in patterns:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, read_only
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, stretch
 from mocap_data.sanity import require_moderate, require_rate
 
 Bools = NDArray[np.bool_]
@@ -125,13 +125,7 @@ class ReferenceMotion:
         Raises:
           InputError: unless 0 <= start < stop <= T.
         """
-        stop = self.num_frames if stop is None else stop
-        if not 0 <= start < stop <= self.num_frames:
-            raise InputError(
-                f"motion {self.name!r}: cannot take frames {start} to {stop}; "
-                f"it has {self.num_frames} (0 <= start < stop)"
-            )
-        part = slice(start, stop)
+        part = stretch(f"motion {self.name!r}", start, stop, self.num_frames)
         return dataclasses.replace(
             self,
             qpos=self.qpos[part],

@@ -59,14 +59,13 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def read_json(path: str | Path, *, at_most: int = MAX_JSON_BYTES) -> Any:
+def read_json(path: str | Path) -> Any:
     """The content of a JSON file.
 
     Raises:
       InputError: as `read_text` and `parse_json`.
     """
-    text = read_text(path, at_most=at_most)
-    return parse_json(text, str(path))
+    return parse_json(read_text(path, at_most=MAX_JSON_BYTES), str(path))
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:

@@ -179,15 +179,12 @@ def slerp(a: ArrayLike, b: ArrayLike, t: ArrayLike) -> Array:
     return multiply(a, exp(np.asarray(t, dtype=np.float64)[..., None] * difference(a, b)))
 
 
-def make_continuous(q: ArrayLike, axis: int = 0) -> Array:
-    """`q` (..., 4) with signs such that neighbours along `axis` (time) are on the same hemisphere.
-
-    The first quaternion keeps its sign.
-    """
-    q = np.moveaxis(np.asarray(q, dtype=np.float64), axis, 0)
+def make_continuous(q: ArrayLike) -> Array:
+    """`q` (T, ..., 4) with signs such that neighbours in time are on the same hemisphere; the first keeps its sign."""
+    q = np.asarray(q, dtype=np.float64)
     flips = np.sum(q[1:] * q[:-1], axis=-1, keepdims=True) < 0.0
     sign = np.concatenate([np.ones((1, *q.shape[1:-1], 1)), np.cumprod(np.where(flips, -1.0, 1.0), axis=0)])
-    return np.moveaxis(q * sign[: len(q)], 0, axis)
+    return q * sign[: len(q)]
 
 
 def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:

@@ -124,33 +124,6 @@ class MotionSet:
         return replace(self, motions=chosen)
 
 
-@dataclass(frozen=True)
-class MotionSummary:
-    """What a motion file says about one clip, without its arrays; the fields are those of `ReferenceMotion`.
-
-    num_feet: of its contacts; 0 when it has none. frame_figures: the names in its frame_quality.
-    """
-
-    name: str
-    num_frames: int
-    rate_hz: float
-    source: str
-    licence: str
-    quality: Mapping[str, float]
-    recording: str = ""
-    start_s: float = 0.0
-    mirror: str = ""
-    split: str = ""
-    weight: float = 1.0
-    num_feet: int = 0
-    frame_figures: tuple[str, ...] = ()
-
-    @property
-    def duration_s(self) -> float:
-        """Frames / rate [s]."""
-        return self.num_frames / self.rate_hz
-
-
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
@@ -266,25 +239,14 @@ def read_motions(
     return MotionSet(motions=tuple(motions), **head)
 
 
-def summarize_motions(path: str | os.PathLike[str]) -> tuple[MotionSummary, ...]:
-    """What is in `path`, from its attributes and shapes alone.
+def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The split of every clip of `path` by its name, in order, from attributes and shapes alone.
 
     Raises:
       InputError: as `read_motions` does.
     """
     with _open(path) as (file, version, _):
-        clips = [_stored(path, file, version, name) for name in members(file)]
-        return tuple(
-            MotionSummary(
-                name=clip.name,
-                num_frames=int(clip.arrays["qpos"].shape[0]),
-                quality=clip.quality,
-                num_feet=int(clip.arrays["contacts"].shape[1]) if "contacts" in clip.arrays else 0,
-                frame_figures=tuple(clip.figures),
-                **clip.about,
-            )
-            for clip in clips
-        )
+        return {name: _stored(path, file, version, name).about.get("split", "") for name in members(file)}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import Bools, runs
-from retarget.options import by_name
+from retarget.options import by_name, require
 from retarget.quality import QualityMeter, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
 from retarget.split import recording_of
@@ -100,13 +100,10 @@ class CleanOptions:
     def __post_init__(self) -> None:
         if self.mirrors not in MIRRORS:
             raise unknown("choice of mirrors", self.mirrors, MIRRORS)
-        for name in (
-            "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m", "body_penetration_m", "standing_s",
+        require(
+            self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m", "body_penetration_m", "standing_s",
             "keep_standing_s", "standing_mps", "standing_radps", "margin_s", "min_chunk_s", "max_chunk_s",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0.0):
-                raise InputError(f"{name} must be at least 0; it is {value}")
+        )  # fmt: skip
         if self.max_chunk_s < 2.0 * self.min_chunk_s:
             raise InputError(
                 f"max_chunk_s={self.max_chunk_s:g} must be at least twice min_chunk_s={self.min_chunk_s:g}: "

@@ -101,7 +101,6 @@ def put_feet(
     *,
     pieces: Sequence[slice] = (slice(None),),
     iterations: int = 30,
-    threads: int | None = None,
 ) -> Array:
     """Poses (T, 7 + J) with the limbs solved for `goal` (T, M, 3) of a problem that holds the root.
 
@@ -111,14 +110,14 @@ def put_feet(
     """
     # Where a leg cannot reach, the iteration creeps along its bounds; a few steps are as good as many.
     steps = min(iterations, STEPS)
-    qpos = inverse_kinematics.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL, threads=threads)
+    qpos = inverse_kinematics.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL)
     for _ in range(_LIFTS):
         depth = prepared.depth(qpos)
         if depth.max() <= _SUNK:
             break
         moved = lift(qpos, depth - 0.5 * _SUNK, rate_hz, pieces)
         qpos[moved] = inverse_kinematics.solve_poses(
-            problem.of(moved), goal[moved], qpos[moved], iterations=steps, tolerance=_STILL, threads=threads
+            problem.of(moved), goal[moved], qpos[moved], iterations=steps, tolerance=_STILL
         )
     return qpos
 

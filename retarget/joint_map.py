@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -37,12 +36,11 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers.cmu_h5 import HumanoidMotion
 from npmp.robots import Robot
 from retarget import ground, kinematics, legs
 from retarget.ground import Bools
-from retarget.options import by_name
-from retarget.people import SIDES, Person, has_joints, read_person, stances, swings
+from retarget.options import by_name, require
+from retarget.people import SIDES, Person, stances, swings
 from retarget.pose_sequence import smooth_root
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
@@ -63,15 +61,6 @@ _AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1,
 _ROUNDS = 5  # of moving limbs apart and settling
 _APART_TIME = 0.4  # [s] within which legs and arms go apart
 _ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))  # [rad] tried for legs, for arms
-
-__all__ = [
-    "JointOptions",
-    "Mapper",
-    "Person",
-    "has_joints",
-    "read_person",
-    "retarget_joints",
-]
 
 
 @dataclass(frozen=True)
@@ -105,14 +94,8 @@ class JointOptions:
     joint_speed_share: float | None = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0.0):
-                raise InputError(f"{name} must be positive; it is {value}")
-        for name in ("clearance", "swing_height"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise InputError(f"{name} must be at least 0; it is {value}")
+        require(self, "rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share", positive=True)
+        require(self, "clearance", "swing_height")
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> JointOptions:
@@ -122,39 +105,6 @@ class JointOptions:
           InputError: for an unknown name or a value out of range.
         """
         return by_name(cls, options, "joint map option")
-
-
-def retarget_joints(
-    recording: str | os.PathLike[str] | HumanoidMotion,
-    robot: Robot,
-    *,
-    clip: str | None = None,
-    asf: str | os.PathLike[str] | None = None,
-    name: str | None = None,
-    start: int = 0,
-    stop: int | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
-    **options: Any,
-) -> ReferenceMotion:
-    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) as a motion of OP3.
-
-    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
-    file's numbers are, dm_control's skeleton stands for every subject's.
-    start, stop: frames of the recording to use. options: the fields of `JointOptions`.
-    The result's quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the
-    legs' orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
-    four segments.
-
-    Raises:
-      InputError: for a file that cannot be read, frames that there are not, a robot without OP3's joints, and bad
-          options.
-    """
-    chosen = JointOptions.given(options)
-    person = read_person(
-        recording, clip=clip, asf=asf, name=name, start=start, stop=stop, source=source, licence=licence
-    )
-    return Mapper(robot, chosen).motion(person)
 
 
 # --- angles ---
@@ -241,7 +191,15 @@ class Mapper:
         return math.copysign(1.0, value)
 
     def motion(self, person: Person) -> ReferenceMotion:
-        """The person's recording as a motion of the robot."""
+        """The person's recording as a motion of the robot.
+
+        Its quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the legs'
+        orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
+        four segments.
+
+        Raises:
+          InputError: for one that is too short.
+        """
         options, robot = self.options, self.robot
         given_rate = person.rate_hz / options.time_scale
         rate = float(options.rate_hz or robot.control_rate_hz)

@@ -56,10 +56,7 @@ class Options:
     free_arms: bool = True
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0.0):
-                raise InputError(f"{name} must be positive; it is {value}")
+        require(self, *_POSITIVE, positive=True)
         if self.rounds < 0 or self.iterations < 1:
             raise InputError("rounds must be at least 0 and iterations at least 1")
         scale = AUTO if self.scale_body is None else self.scale_body
@@ -81,6 +78,14 @@ class Options:
           InputError: for one that does not exist.
         """
         return by_name(cls, options, "retargeting option")
+
+
+def require(settings: object, *names: str, positive: bool = False) -> None:
+    """Refuse fields that are no finite numbers of at least zero, or above it; None is a choice. Raises InputError."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not (math.isfinite(value) and (value > 0.0 if positive else value >= 0.0)):
+            raise InputError(f"{name} must be {'positive' if positive else 'at least 0'}; it is {value}")
 
 
 def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:

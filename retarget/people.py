@@ -23,7 +23,7 @@ from scipy.ndimage import minimum_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, stretch
 from mocap_data.readers.asf_amc import RATE_HZ, ROOT, Angles, Skeleton, find_asf, read_amc, read_asf
 from mocap_data.readers.cmu_h5 import HumanoidMotion, is_cmu_h5, read_cmu_h5_motion
 from retarget import ground
@@ -85,13 +85,16 @@ def read_person(
     name: str | None = None,
     start: int = 0,
     stop: int | None = None,
-    source: str | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """The recording on the CMU humanoid.
+    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) on the CMU humanoid.
+
+    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
+    file's numbers are, dm_control's skeleton stands for every subject's.
+    start, stop: frames of the recording to use.
 
     Raises:
-      InputError: as `retarget_joints` does.
+      InputError: for a file that cannot be read, and frames that there are not.
     """
     if isinstance(recording, HumanoidMotion):
         person = _of_humanoid(recording)
@@ -99,13 +102,9 @@ def read_person(
         person = _of_humanoid(read_cmu_h5_motion(recording, clip, licence=licence))
     else:
         person = _of_amc(Path(recording), asf, licence)
-    frames = person.num_frames
-    stop = frames if stop is None else stop
-    if not 0 <= start < stop <= frames:
-        raise InputError(f"{person.name!r}: cannot take frames {start} to {stop}; it has {frames} (0 <= start < stop)")
-    if stop - start < MIN_FRAMES:
-        raise InputError(f"{person.name!r} has {stop - start} frames; retargeting needs at least {MIN_FRAMES}")
-    part = slice(start, stop)
+    part = stretch(f"{person.name!r}", start, stop, person.num_frames)
+    if (count := part.stop - part.start) < MIN_FRAMES:
+        raise InputError(f"{person.name!r} has {count} frames; retargeting needs at least {MIN_FRAMES}")
     largest = max(float(np.abs(values[part]).max()) for values in person.position.values())
     if not largest <= MAX_COORDINATE:  # nan, too
         raise InputError(f"{person.name!r}: the person is {largest:.3g} m from the origin; a garbled number?")
@@ -114,7 +113,7 @@ def read_person(
         person.rate_hz,
         {body: values[part] for body, values in person.position.items()},
         {body: values[part] for body, values in person.rotation.items()},
-        person.source if source is None else source,
+        person.source,
         person.licence,
     )
 

@@ -38,13 +38,6 @@ from retarget.targets import (
     targets,
 )
 
-__all__ = [
-    "estimate_offsets",
-    "retarget",
-    "retarget_many",
-    "targets_of",
-]
-
 _BATCH = 8192  # frames of the recordings; more are not solved faster together
 
 

@@ -15,13 +15,11 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
+from npmp.robots import check
 
-QUADRUPED_MARKERS = (
-    "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
-)  # fmt: skip
+QUADRUPED_MARKERS = check.QUADRUPED_MARKERS
 HUMANOID_MARKERS = (
-    "chest", "L_shoulder", "R_shoulder", "L_hip", "R_hip", "L_knee", "R_knee", "L_foot", "R_foot",
-    "L_toe", "R_toe", "L_heel", "R_heel", "L_elbow", "R_elbow", "L_hand", "R_hand",
+    *check.HUMANOID_MARKERS, "L_toe", "R_toe", "L_heel", "R_heel", "L_elbow", "R_elbow", "L_hand", "R_hand",
 )  # fmt: skip
 
 

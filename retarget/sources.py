@@ -149,14 +149,6 @@ def is_readable(path: Path) -> bool:
     return is_recording(path) or is_robot_motion(path)
 
 
-def known_options(path: Path) -> dict[str, Any]:
-    """The options of the reader for a file with their defaults; none for a file that has no reader."""
-    try:
-        return dict(options_of(path))
-    except (InputError, OSError):
-        return {}
-
-
 def synthetic(start: int = 0, stop: int | None = None) -> Gathered:
     """The generated gaits, or those frames of them."""
     found = Gathered([], [], {}, {}, [])
@@ -181,7 +173,7 @@ def read_recordings(
 def _read(found: Gathered, recording: Recording, given: Mapping[str, Any], robot: Robot, explain: Explain) -> None:
     """Add what one file holds, or why it could not be read."""
     path = recording.path
-    known = known_options(path)
+    known = options_of(path)
     fitting = {key: value for key, value in given.items() if key in known or not known}
     try:
         if is_robot_motion(path):

@@ -58,7 +58,7 @@ def split(
         held_out = frozenset(group for name, group in zip(called, whole, strict=True) if name in named)
     else:
         profile: dict[str, Array] = {}
-        for name, seconds in zip(whole, histogram(motions, known=known)[0], strict=True):
+        for name, seconds in zip(whole, histogram(motions, known)[0], strict=True):
             profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
         held_out = choose(profile, validation, seed)
     return tuple(

@@ -24,9 +24,7 @@ _FLOORS = 60  # smallest weights that are tried
 _TOP = 99.0
 
 
-def histogram(
-    motions: Sequence[ReferenceMotion], bins: int = BINS, *, known: Sequence[Array] | None = None
-) -> tuple[Array, Array]:
+def histogram(motions: Sequence[ReferenceMotion], known: Sequence[Array] | None = None) -> tuple[Array, Array]:
     """Seconds (N, B) that each motion spends in each bin of speed, and the bins' edges (B + 1,) [m/s].
 
     The bins are even from 0 to the 99th percentile of all speeds; faster ones are in the last.
@@ -38,9 +36,9 @@ def histogram(
     order = np.argsort(every)
     done = np.cumsum(durations[order])
     top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]]) if done[-1] > 0.0 else 0.0
-    edges = np.linspace(0.0, max(top, 1e-6), bins + 1)
+    edges = np.linspace(0.0, max(top, 1e-6), BINS + 1)
     inner = edges[1:-1]
-    counts = [np.bincount(np.searchsorted(inner, s, side="right"), minlength=bins) / m.rate_hz
+    counts = [np.bincount(np.searchsorted(inner, s, side="right"), minlength=BINS) / m.rate_hz
               for s, m in zip(found, motions, strict=True)]  # fmt: skip
     return np.array(counts, dtype=np.float64), edges
 
@@ -81,7 +79,6 @@ def weigh(
     motions: Sequence[ReferenceMotion],
     *,
     max_ratio: float = 30.0,
-    bins: int = BINS,
     known: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with weights that flatten the histogram of speeds, each split on its own.
@@ -96,6 +93,6 @@ def weigh(
     for name in {motion.split for motion in motions}:
         chosen = [i for i, motion in enumerate(motions) if motion.split == name]
         weight[chosen] = flat(
-            histogram([motions[i] for i in chosen], bins, known=[every[i] for i in chosen])[0], max_ratio=max_ratio
+            histogram([motions[i] for i in chosen], [every[i] for i in chosen])[0], max_ratio=max_ratio
         )
     return tuple(replace(motion, weight=w) for motion, w in zip(motions, weight, strict=True))

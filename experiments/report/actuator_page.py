@@ -11,8 +11,7 @@ import numpy as np
 from npmp.actuators.evaluation import Evaluation, Prediction
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import provenance_section
-from npmp.experiments.report.parts import Cell, Charts, Scrubber, Section, Table, Words, assemble, number
+from npmp.experiments.report.parts import Cell, Charts, Section, Table, Words, assemble, number
 
 SHOWN = 6  # traces with curves: those of median error and those around it
 SECONDS = 4.0  # of each, where its torque moves most
@@ -39,9 +38,9 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
         Section("torque", "Torque", [Words(words), *_over_seconds(found), *_curves(evaluation)]),
         *(_table(found, what) for what in ("actuators", "recordings") if len(found[what]) > 1),
         _latents(found),
-        provenance_section(provenance, Scrubber(out.parent)),
     ]
-    return assemble(out, title=f"Actuator model: {found['kind']}", cards=cards, sections=sections)
+    title = f"Actuator model: {found['kind']}"
+    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 
 def _over_seconds(found: Mapping[str, Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from markupsafe import Markup
 from npmp.experiments.report.parts import Chart, number, visible
 
 MAX_POINTS = 600
+WIDTH = 940  # of drawings that fill the page [pixels]
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -202,15 +203,15 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
     return x[index], y[index]
 
 
-def rounded_up(value: float, digits: int = 2) -> float:
-    """The next number of so many significant digits; the value itself where it is not above zero.
+def rounded_up(value: float) -> float:
+    """The next number of two significant digits; the value itself where it is not above zero.
 
     >>> rounded_up(0.01723), rounded_up(3.04), rounded_up(120.0)
     (0.018, 3.1, 120.0)
     """
     if not (math.isfinite(value) and value > 0):
         return value
-    decimals = digits - 1 - math.floor(math.log10(value))
+    decimals = 1 - math.floor(math.log10(value))
     return round(math.ceil(round(value * 10.0**decimals, 6)) / 10.0**decimals, 12)
 
 
@@ -433,11 +434,10 @@ def timeline(
     *,
     title: str,
     keys: Sequence[tuple[str, str]],
-    width: int = 940,
 ) -> Chart:
     """Rows (name, length [s], stretches) on one time axis."""
     longest = max((length for _, length, _ in rows), default=1.0) or 1.0
-    with _sheet(width, 4 + 17 * max(len(rows), 1) + 34, left=190, right=50, top=4, bottom=34) as sheet:
+    with _sheet(WIDTH, 4 + 17 * max(len(rows), 1) + 34, left=190, right=50, top=4, bottom=34) as sheet:
         axes = sheet.axes
         axes.set_xlim(0.0, longest)
         axes.set_ylim(max(len(rows), 1), 0.0)
@@ -484,7 +484,6 @@ def footfall_chart(
     title: str = "Footfall",
     clip: int | None = None,
     lost_after: float | None = None,
-    width: int = 940,
 ) -> Chart:
     """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey, robot below in its
     colour.
@@ -495,7 +494,7 @@ def footfall_chart(
     t = np.asarray(time_s, dtype=np.float64)
     t0, t1 = (float(t[0]), float(t[-1])) if len(t) > 1 else (0.0, 1.0)
     edges = t0 + (t1 - t0) / max(len(t) - 1, 1) * np.arange(len(t) + 1)
-    with _sheet(width, 6 + 24 * len(names) + 32, top=6) as sheet:
+    with _sheet(WIDTH, 6 + 24 * len(names) + 32, top=6) as sheet:
         axes = sheet.axes
         axes.set_xlim(t0, t1)
         axes.set_ylim(len(names), 0.0)

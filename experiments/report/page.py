@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,10 +29,8 @@ from npmp.experiments.report.parts import (
     Heat,
     Picture,
     Player,
-    Scrubber,
     Section,
     Table,
-    Terms,
     Words,
     assemble,
     foot_label,
@@ -65,11 +62,10 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
     rollouts = None if data.rollouts is None else _in_order(read_rollouts(data.rollouts), data.evaluation)
     section, packed = _replay(data, rollouts, film)
     index = {c["name"]: i for i, c in enumerate(packed["clips"])} if packed else {}
-    clean = Scrubber(out.parent)
     return assemble(
         out,
         title=data.title,
-        subtitle=clean(data.subtitle),
+        subtitle=data.subtitle,
         cards=list(data.headline) or _headline_of(data),
         sections=[
             section,
@@ -77,9 +73,9 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
             _walking(data.walking, index),
             _retarget(data.retarget),
             _learning(data.learning),
-            provenance_section(data.provenance, clean),
         ],
         replay=packed,
+        provenance=data.provenance,
     )
 
 
@@ -415,26 +411,3 @@ def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
         if rest := charts[MAX_METRICS_OPEN:]:
             parts.append(Fold(f"{len(rest)} more", [Charts(rest, small=True)]))
     return Section("learning", "Learning", parts) if parts else None
-
-
-def provenance_section(provenance: Mapping[str, Any], clean: Scrubber) -> Section | None:
-    """What made the page: short values as terms, long ones folded away."""
-    terms: list[tuple[str, str]] = []
-    blocks: list[Fold] = []
-    for key, raw in provenance.items():
-        value, name = clean.deep(raw), str(key).replace("_", " ")
-        entries = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-        flat = not any(isinstance(entry, (dict, list)) for entry in entries)
-        if isinstance(value, dict) and flat and len(value) <= 16:
-            terms.append((name, " · ".join(f"{k} {v}" for k, v in value.items())))
-        elif isinstance(value, list) and flat:
-            terms.append((name, ", ".join(str(v) for v in value)))
-        elif isinstance(value, (dict, list)):
-            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-            blocks.append(Fold(name, [Words(text, "pre")], screen=True))
-        elif "\n" in str(value):
-            blocks.append(Fold(name, [Words(str(value), "pre")]))
-        else:
-            terms.append((name, str(value)))
-    listed = [Terms(terms, code=("command",))] if terms else []
-    return Section("provenance", "Provenance", [*listed, *blocks]) if provenance else None

@@ -6,6 +6,7 @@ rest. Every word is escaped by the templates; nothing here or in the other modul
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mocap_data.files import atomic_path
-from npmp.experiments.report.data import scrub
+from npmp.experiments.report.data import machine_summary, scrub, versions
 
 HERE = Path(__file__).parent
 FOOTER = "This page is one file and needs no network."
@@ -68,21 +69,13 @@ def foot_label(names: Sequence[str], i: int) -> str:
     return "_".join(words[i][: len(words[i]) - shared])
 
 
-class Scrubber:
-    """`scrub` bound to the report's folder, for text and, recursively, for what holds text."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, text: object) -> str:
-        return scrub(str(text), self.folder)
-
-    def deep(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {self(k): self.deep(v) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.deep(v) for v in value]
-        return value if isinstance(value, (bool, int, float)) or value is None else self(value)
+def scrubbed(value: Any, folder: Path) -> Any:
+    """`scrub` of a text, or of all texts in mappings and lists; numbers stay."""
+    if isinstance(value, Mapping):
+        return {scrub(str(key), folder): scrubbed(entry, folder) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrubbed(entry, folder) for entry in value]
+    return value if isinstance(value, (bool, int, float)) or value is None else scrub(str(value), folder)
 
 
 # ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
@@ -285,22 +278,49 @@ def assemble(
     cards: Sequence[tuple[str, str, str]] = (),
     sections: Sequence[Section | None] = (),
     replay: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
     scripts: Sequence[str] = ("page.js",),
 ) -> Path:
     """Write a page of sections to `out`, whole or not at all, and give back its path.
 
-    cards: (label, value, caption) at the top. replay: what `replay.pack` made. scripts: names of assets; the charts
+    cards: (label, value, caption) at the top. replay: what `replay.pack` made. provenance: what made the page, its last
+    section (None: versions and machine); here and in the subtitle paths are cut. scripts: names of assets; the charts
     listen before the replay starts to speak.
     """
+    if provenance is None:
+        provenance = {"versions": versions(), "machine": machine_summary()}
     text = environment().get_template("page.html").render(
-        title=title, subtitle=subtitle, notes=notes, cards=cards, policy=POLICY,
-        sections=[section for section in sections if section is not None],
+        title=title, subtitle=scrub(subtitle, out.parent), notes=notes, cards=cards, policy=POLICY,
+        sections=[part for part in (*sections, _provenance(provenance, out.parent)) if part is not None],
         replay=replay,
         scripts=(*scripts, "replay.js") if replay else scripts,
     )  # fmt: skip
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
+
+
+def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
+    """What made the page: short values as terms, long ones folded away."""
+    terms: list[tuple[str, str]] = []
+    blocks: list[Fold] = []
+    for key, raw in provenance.items():
+        value, name = scrubbed(raw, folder), str(key).replace("_", " ")
+        entries = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        flat = not any(isinstance(entry, (dict, list)) for entry in entries)
+        if isinstance(value, dict) and flat and len(value) <= 16:
+            terms.append((name, " · ".join(f"{k} {v}" for k, v in value.items())))
+        elif isinstance(value, list) and flat:
+            terms.append((name, ", ".join(str(v) for v in value)))
+        elif isinstance(value, (dict, list)):
+            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+            blocks.append(Fold(name, [Words(text, "pre")], screen=True))
+        elif "\n" in str(value):
+            blocks.append(Fold(name, [Words(str(value), "pre")]))
+        else:
+            terms.append((name, str(value)))
+    listed = [Terms(terms, code=("command",))] if terms else []
+    return Section("provenance", "Provenance", [*listed, *blocks]) if provenance else None
 
 
 def is_report(path: Path) -> bool:

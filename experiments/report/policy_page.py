@@ -13,14 +13,13 @@ import torch
 from npmp.envs import Task, Trial
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.page import replay_section
 from npmp.experiments.report.parts import (
     FOOT_CSS,
     Bar,
     Bars,
     Chart,
     Charts,
-    Scrubber,
     Section,
     Table,
     Words,
@@ -78,11 +77,11 @@ def judged(
         _speeds(found.get("speeds", ())),
         _pushes(found.get("pushes", ())),
         _grounds(found.get("grounds", ())),
-        provenance_section(provenance, Scrubber(out.parent)),
     ]
     caption = f"{found['robots']} robots, {number(found['seconds'])} s"
     cards = [(name.replace("_", " "), number(found[name]), caption) for name in task.judged if name in found]
-    return assemble(out, title=f"{found['policy']}: {task.name}", cards=cards, sections=sections, replay=packed)
+    title = f"{found['policy']}: {task.name}"
+    return assemble(out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance)
 
 
 def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:

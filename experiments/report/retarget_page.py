@@ -22,7 +22,7 @@ from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line, Stretch
-from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.page import replay_section
 from npmp.experiments.report.parts import (
     FOOT_CSS,
     Cell,
@@ -31,7 +31,6 @@ from npmp.experiments.report.parts import (
     Fold,
     Lines,
     Row,
-    Scrubber,
     Section,
     Table,
     Words,
@@ -111,9 +110,9 @@ def build(out: Path | str, data: RetargetReport) -> Path:
             _curves(data, index),
             _dropped(data),
             _problems(data),
-            provenance_section(_provenance(data), Scrubber(out.parent)),
         ],
         replay=packed,
+        provenance=_provenance(data),
         scripts=("page.js", "tables.js"),
     )
 

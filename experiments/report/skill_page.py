@@ -12,8 +12,8 @@ from npmp.analysis import Movement, Wandering
 from npmp.analysis.movement import EDGES
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import provenance_section, replay_section
-from npmp.experiments.report.parts import Charts, Scrubber, Section, Table, Words, assemble, number
+from npmp.experiments.report.page import replay_section
+from npmp.experiments.report.parts import Charts, Section, Table, Words, assemble, number
 from npmp.experiments.report.replay import ReplayClip
 from npmp.robots import Robot
 
@@ -136,5 +136,4 @@ def _page(
     provenance: Mapping[str, Any],
 ) -> Path:
     shown, packed = replay_section(robot, clips)
-    sections = [shown, *told, provenance_section(provenance, Scrubber(out.parent))]
-    return assemble(out, title=title, cards=cards, sections=sections, replay=packed)
+    return assemble(out, title=title, cards=cards, sections=[shown, *told], replay=packed, provenance=provenance)

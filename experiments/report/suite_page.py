@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.experiments.report.page import provenance_section, replay_section
+from npmp.experiments.report.page import replay_section
 from npmp.experiments.report.parts import (
     Bar,
     Bars,
     Cell,
     Fold,
-    Scrubber,
     Section,
     Table,
     Terms,
@@ -48,9 +47,9 @@ def write(
         _cures(rows),
         _flags(found["red_flags"]),
         replay,
-        provenance_section(provenance, Scrubber(out.parent)),
     ]
-    return assemble(out, title=f"{found['policy']}: scenario suite", cards=cards, sections=sections, replay=packed)
+    title = f"{found['policy']}: scenario suite"
+    return assemble(out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance)
 
 
 def _clip(name: str, outcome: Outcome) -> ReplayClip:

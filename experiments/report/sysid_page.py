@@ -10,7 +10,6 @@ import numpy as np
 
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import provenance_section
 from npmp.experiments.report.parts import (
     Bar,
     Bars,
@@ -20,7 +19,6 @@ from npmp.experiments.report.parts import (
     Fold,
     Lines,
     Row,
-    Scrubber,
     Section,
     Table,
     Words,
@@ -53,9 +51,9 @@ def identified(
         Section("found", "What was found", _found(found)),
         Section("apart", "What these motions do not tell", [Lines(result["not_told_apart"]), _certainty(found)]),
         Section("angles", "Measured and simulated angles", [*told, _missed(found), Charts(charts[:_OPEN]), *folded]),
-        provenance_section(provenance, Scrubber(out.parent)),
     ]
-    return assemble(out, title=f"{result['robot']}: joints as identified", cards=cards, sections=sections)
+    title = f"{result['robot']}: joints as identified"
+    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 
 def _found(found: Identified) -> list[Any]:

@@ -142,8 +142,10 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
             told[name] = [float(position_error_of_m6(x[:, None], kept)[0]), torque_error_of_m6(x, kept)]
     a, b, c = static_law(rest)
     constant = position_error(kept, lambda g, q, v: (a * (g - q) - b * v + c - LOAD * np.sin(q)) / INERTIA)
-    for name, model in [("pd", fit("pd", rest)), *((f"mlp, seed {s}", fit("mlp", rest, seed=s)) for s in range(3))]:
-        told[name] = [position_error_of_model(model, kept), *torque_error_told_the_load(model, kept)]
+    several = [("pd", 0), *((kind, seed) for kind in ("hybrid", "mlp") for seed in range(3))]
+    for kind, seed in several:
+        model = fit(kind, rest, seed=seed)
+        told[f"{kind}, seed {seed}"] = [position_error_of_model(model, kept), *torque_error_told_the_load(model, kept)]
     off = [LOAD * np.sin(trace.others["position"]) - trace.torque for trace in kept.traces]
     return {
         "constant gains": [float(constant.mean()), evaluate(model, kept).figures["baseline_rmse_nm"]],

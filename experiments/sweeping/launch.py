@@ -157,7 +157,7 @@ def settled(main: Main, job: Job, cores: int) -> dict[str, Any]:
                 job.config[key] = cores
         if main.check is not None:
             place, device = Path(str(job.config.out)), str(job.config.device)
-            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus()))
+            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus(), given=job.given))
     except InputError as error:
         raise InputError(f"{error} (job {job.name}; none was started)" if job.name else str(error)) from error
     return plain(job.config)
@@ -227,6 +227,8 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
 
 def what_next(sweep: Sweep) -> str:
     """The commands that show what came out of a sweep."""
+    if sweep.verb not in ("imitate", "reuse"):  # it has no runs whose scores could be compared over time
+        return f"npmp sweeps show {sweep.folder}"
     # npmp compare's own default is imitation's score
     by = "" if sweep.score is None else f" score={sweep.score}{' lower=true' * bool(sweep.lower)}"
     return f"npmp sweeps show {sweep.folder}; npmp compare {sweep.folder}{by}; tensorboard --logdir {sweep.folder}"

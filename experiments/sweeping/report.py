@@ -73,9 +73,7 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
 
 def write_page(sweep: Sweep, search: Search) -> None:
     """SWEEP/search.html: scores as the search went, what they depend on, and all jobs."""
-    from npmp.experiments.report import machine_summary, versions
-    from npmp.experiments.report.page import provenance_section
-    from npmp.experiments.report.parts import Bar, Bars, Picture, Scrubber, Section, Table, assemble
+    from npmp.experiments.report.parts import Bar, Bars, Picture, Section, Table, assemble
 
     importances = search.importances()
     keys = sorted(search.space, key=lambda key: -importances.get(key, 0.0))
@@ -93,7 +91,6 @@ def write_page(sweep: Sweep, search: Search) -> None:
         Section("history", "Scores", [history]),
         Section("settings", "What they depend on", [lines, *([bars] if importances else [])]),
         Section("jobs", "Jobs", [Table(("job", "state", str(sweep.score), *keys), rows)]),
-        provenance_section({"versions": versions(), "machine": machine_summary()}, Scrubber(sweep.folder)),
     ]
     notes = ["Pruned jobs were ended early; their score is the last that they had."]
     title = f"Search for {str(sweep.score).replace('_', ' ')}"

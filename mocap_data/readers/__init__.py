@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ READERS: dict[str, Callable[..., Clip]] = {
     ".npz": read_npz,
     ".txt": read_csv,
 }
+# What may be said of any recording.
+ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
@@ -52,8 +55,9 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
         garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
     """
     file, reader = _checked(path, options)
+    about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
     try:
-        return reader(file, **options)
+        return replace(reader(file, **options), **about)
     except InputError as error:
         raise _better(file, error) from None
 
@@ -98,7 +102,12 @@ def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
         reader = reader_of(path)
     except (InputError, OSError):
         return {}
-    return {name: entry.default for name, entry in inspect.signature(reader).parameters.items() if name != "path"}
+    return _options(reader)
+
+
+def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
+    own = inspect.signature(reader).parameters.items()
+    return {name: entry.default for name, entry in own if name != "path"} | ABOUT
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
@@ -129,7 +138,7 @@ def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Pat
     """The file and its reader, after a look at the path and the options' names."""
     file = regular_file(path)
     reader = reader_of(file)
-    known = [name for name in inspect.signature(reader).parameters if name != "path"]
+    known = _options(reader)
     for option in options:
         if option not in known:
             raise unknown(f"option for {file.suffix} files", option, known)

@@ -16,7 +16,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,6 @@ from mocap_data.readers.common import (
     not_text,
     parse_rows,
     shown,
-    upward,
     world_clip,
 )
 
@@ -123,9 +122,6 @@ def read_amc_clip(
     rate_hz: float = RATE_HZ,
     scale: float | str | None = None,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The root and the ends of all bones of an AMC file, named like the bones, in the ASF file's order.
 
@@ -151,9 +147,6 @@ def read_amc_clip(
         rate_hz=rate_hz,
         scale=skeleton.metres_per_unit if scale is None else scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 
@@ -201,7 +194,7 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
     units = _units(path, sections.get("units", []))
     degrees = units.get("angle", "deg") == "deg"
     root, position = _root(path, sections["root"], degrees)
-    loose = {ROOT: root}
+    loose = {ROOT: root}  # bones before they have a parent
     for bone in _bones(path, sections["bonedata"], degrees):
         if bone.name in loose:
             raise InputError(f"{path}: bone {bone.name!r} appears more than once in :bonedata")
@@ -211,8 +204,7 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
     parents = _parents(path, sections["hierarchy"], loose)
     names = list(parents)
     bones = [
-        Bone(name, -1 if parent is None else names.index(parent), *_rest(loose[name]))
-        for name, parent in parents.items()
+        replace(loose[name], parent=-1 if parent is None else names.index(parent)) for name, parent in parents.items()
     ]
     length = float(units.get("length", 1.0))
     title = " ".join(word for _, line in sections.get("name", [])[:1] for word in line)
@@ -220,22 +212,6 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
 
 
 Lines = list[tuple[int, list[str]]]  # (number in the file, words) of lines that are not blank
-
-
-@dataclass
-class _Loose:
-    """A bone before it has a parent."""
-
-    name: str
-    direction: Array
-    length: float
-    axis: Array
-    order: str
-    dofs: tuple[str, ...]
-
-
-def _rest(bone: _Loose) -> tuple[Array, float, Array, str, tuple[str, ...]]:
-    return bone.direction, bone.length, bone.axis, bone.order, bone.dofs
 
 
 def _sections(path: Path, text: str) -> dict[str, Lines]:
@@ -284,7 +260,7 @@ def _units(path: Path, lines: Lines) -> dict[str, str]:
     return units
 
 
-def _root(path: Path, lines: Lines, degrees: bool) -> tuple[_Loose, Array]:
+def _root(path: Path, lines: Lines, degrees: bool) -> tuple[Bone, Array]:
     """The root with its dofs, and its position."""
     order: tuple[str, ...] = (*_MOVES, *_TURNS)
     axis, position, orientation = "XYZ", np.zeros(3), np.zeros(3)
@@ -299,11 +275,11 @@ def _root(path: Path, lines: Lines, degrees: bool) -> tuple[_Loose, Array]:
         elif key == "orientation":
             orientation = _numbers(path, number, words[1:], 3, "the root's orientation")
     turn = _fixed_axes(axis, np.deg2rad(orientation) if degrees else orientation)
-    return _Loose(ROOT, np.zeros(3), 0.0, turn, axis, order), position
+    return Bone(ROOT, -1, np.zeros(3), 0.0, turn, axis, order), position
 
 
-def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[_Loose]:
-    """The bones of :bonedata."""
+def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[Bone]:
+    """The bones of :bonedata, their parents still unknown."""
     entries: dict[str, tuple[int, list[str]]] | None = None
     begun = 0
     for number, words in lines:
@@ -325,7 +301,7 @@ def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[_Loose]:
         raise InputError(f"{path}: the bone that begins on line {begun} has no 'end'; the file is cut short")
 
 
-def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], degrees: bool) -> _Loose:
+def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], degrees: bool) -> Bone:
     """One bone from its begin ... end block."""
     number, words = entries.get("name", (begun, []))
     name = " ".join(words).strip("\"'")
@@ -348,10 +324,10 @@ def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], deg
     number, words = entries.get("dof", (begun, []))
     dofs = _dofs(path, number, words, name, _TURNS)
     axis = _fixed_axes(order, np.deg2rad(angles) if degrees else angles)
-    return _Loose(name, direction / max(size, 1e-9), length, axis, order, dofs)
+    return Bone(name, -1, direction / max(size, 1e-9), length, axis, order, dofs)
 
 
-def _parents(path: Path, lines: Lines, bones: Mapping[str, _Loose]) -> dict[str, str | None]:
+def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, str | None]:
     """Per bone its parent's name, parents first, out of :hierarchy."""
     parents: dict[str, str | None] = {ROOT: None}
     for number, words in lines:
@@ -562,22 +538,6 @@ def _check_frame(
 
 
 # --- forward kinematics -----------------------------------------------------------------------------------------------
-
-
-def bone_rotations(skeleton: Skeleton, angles: Angles, *, up: str = "y") -> Array:
-    """The orientation of every bone in the world (Z up), (T, bones, 4): the identity in the rest pose.
-
-    It turns a bone's rest direction, `to_world`-ed like positions, to the direction that the bone has now. up="z"
-    leaves the file's axes as they are.
-
-    Raises:
-      InputError: for an unknown axis.
-    """
-    axes, signs = upward(up)
-    turned = np.stack(_orientations(skeleton, angles), axis=1)
-    # a rotation's axis is a vector like any other; half a turn about X, where signs are -1, is a proper rotation too
-    turned[..., 1:] = turned[..., 1:][..., axes] * np.array(signs)
-    return turned
 
 
 def bone_ends(skeleton: Skeleton, angles: Angles) -> Array:

@@ -53,9 +53,6 @@ def read_bvh(
     scale: float | str = 0.01,
     up: str = "y",
     add_root_offset: bool = False,
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The joints and End Sites of a BVH file, in file order, by forward kinematics.
 
@@ -88,9 +85,6 @@ def read_bvh(
         rate_hz=rate_hz,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 

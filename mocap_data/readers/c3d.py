@@ -80,9 +80,6 @@ def read_c3d(
     rate_hz: float | None = None,
     scale: float | str | None = None,
     up: str | None = None,
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The labelled markers of a C3D file, gaps filled.
 
@@ -125,9 +122,6 @@ def read_c3d(
         rate_hz=rate,
         scale=unit,
         up=(header.up or "z") if up is None else up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 

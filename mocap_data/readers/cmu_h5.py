@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -158,44 +158,23 @@ def read_cmu_h5(
     path: str | os.PathLike[str],
     *,
     clip: str | None = None,
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """One clip's keypoints, named as in ASF/AMC (a keypoint is the END of the bone it is named after); metres, Z up.
 
-    clip: its name in the file; may be left out where the file has one. name: of the result, by default the clip's.
+    clip: its name in the file; may be left out where the file has one.
 
     Raises:
       InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
         shape, values that are not finite; MissingOptions where clip= is needed.
     """
     with open_hdf5(Path(path)) as file:
-        chosen = _chosen(path, file, clip)
-        return _clip(path, file, chosen, name, source, licence)
-
-
-def read_cmu_h5_all(
-    path: str | os.PathLike[str],
-    *,
-    clips: Sequence[str] | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
-) -> Iterator[Clip]:
-    """The keypoints of every clip, or of those named, one at a time: memory holds one.
-
-    Raises: as `read_cmu_h5` does.
-    """
-    with open_hdf5(Path(path)) as file:
-        for name in sorted(members(file)) if clips is None else clips:
-            yield _clip(path, file, _chosen(path, file, name), None, source, licence)
+        return _clip(path, file, _chosen(path, file, clip))
 
 
 def read_cmu_h5_motion(
     path: str | os.PathLike[str],
     clip: str | None = None,
     *,
-    source: str | None = None,
     licence: str = "unknown",
 ) -> HumanoidMotion:
     """One clip at joint level, for a map of joint angles.
@@ -224,7 +203,7 @@ def read_cmu_h5_motion(
             joints=arrays["joints"],
             body_pos=arrays["body_pos"],
             body_quat=arrays["body_quat"],
-            source=_source(path, chosen, source),
+            source=_source(path, chosen),
             licence=licence,
         )
 
@@ -266,8 +245,8 @@ def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
     raise MissingOptions(f"{path} holds {len(names)} clips; give clip=, e.g. {_listed(names)}", ("clip",))
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
@@ -326,11 +305,11 @@ def _unit(quaternions: Array, where: str) -> Array:
     return quaternions / length
 
 
-def _source(path: Any, clip: str, source: str | None) -> str:
-    return f"{Path(path).name}, {clip}" if source is None else source
+def _source(path: Any, clip: str) -> str:
+    return f"{Path(path).name}, {clip}"
 
 
-def _clip(path: Any, file: h5py.File, name: str, called: str | None, source: str | None, licence: str) -> Clip:
+def _clip(path: Any, file: h5py.File, name: str) -> Clip:
     header = _header(path, file, name)
     root = _array(path, file, header, "position", 3)
     origins = _bodies(path, file, header, "body_positions", 3)
@@ -348,9 +327,8 @@ def _clip(path: Any, file: h5py.File, name: str, called: str | None, source: str
             np.stack(points, axis=1),
             KEYPOINT_NAMES,
             header.rate_hz,
-            source=_source(path, name, source),
-            licence=licence,
-            name=name.replace("/", "_") if called is None else called,
+            source=_source(path, name),
+            name=name.replace("/", "_"),
             parents=tuple(-1 if n == "root" else KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES),
         )
     except InputError as error:

@@ -120,33 +120,22 @@ _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 
-def upward(up: str) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
-    """The file's axes that become X, Y and Z, and the signs they are taken with.
-
-    With a downward axis, "-y", the recording is turned half round about the X axis of the result.
-
-    Raises:
-      InputError: for no axis.
-    """
-    name = str(up).strip().lower()
-    if name not in UP_AXES:
-        raise unknown("upward axis", up, UP_AXES)
-    return _AXES[name[-1]], (1.0, -1.0, -1.0) if name.startswith("-") else (1.0, 1.0, 1.0)
-
-
 def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Array:
     """Positions (..., 3) in a file's units and axes as metres, Z up.
 
     up: the file's upward axis. "y": (x, y, z) becomes (z, x, y); "z": unchanged; "x": (y, z, x). The heading of a
-        recording is not touched. "-x", "-y", "-z": that axis points down.
+        recording is not touched. "-x", "-y", "-z": that axis points down, and the recording is turned half round about
+        the X axis of the result.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
     Raises:
       InputError: for another axis or scale.
     """
-    axes, signs = upward(up)
-    metres = metres_per_unit(scale, path)
-    return np.ascontiguousarray(positions[..., axes] * (metres * np.array(signs)))
+    name = str(up).strip().lower()
+    if name not in UP_AXES:
+        raise unknown("upward axis", up, UP_AXES)
+    signs = np.array([1.0, -1.0, -1.0]) if name.startswith("-") else np.ones(3)
+    return np.ascontiguousarray(positions[..., _AXES[name[-1]]] * (metres_per_unit(scale, path) * signs))
 
 
 def world_clip(
@@ -158,9 +147,6 @@ def world_clip(
     rate_hz: float,
     scale: float | str,
     up: str,
-    name: str | None,
-    source: str | None,
-    licence: str,
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
@@ -176,9 +162,8 @@ def world_clip(
             world,
             tuple(names),
             rate_hz,
-            source=path.name if source is None else source,
-            licence=licence,
-            name=path.stem if name is None else name,
+            source=path.name,
+            name=path.stem,
             parents=None if parents is None else tuple(parents),
         )
     except InputError as error:
@@ -321,3 +306,32 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
         frame = int(np.argmin(finite))
         raise InputError(f"{path}, line {line_numbers[frame]}: a value is not finite (frame {frame})")
     return values
+
+
+def json_frames(path: Any, rows: Any, size: int | None = None) -> Array:
+    """ "Frames" of a JSON document as (T, numbers in a frame).
+
+    size: of a frame; None: of any, all of one.
+
+    Raises:
+      InputError: with the frame, for none, for another length, or what is no finite number.
+    """
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{path}: 'Frames' must be a list of frames, and holds none")
+    if not all(isinstance(row, list) for row in rows):
+        raise InputError(f"{path}: 'Frames' must be lists of numbers")
+    expected = "the frames before have" if size is None else "expected"
+    size = len(rows[0]) if size is None else size
+    for i, row in enumerate(rows):
+        if len(row) != size:
+            raise InputError(f"{path}: frame {i} has {len(row)} numbers, {expected} {size}")
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in row):
+            raise InputError(f"{path}: frame {i} has an entry that is no number")
+    try:
+        frames = np.array(rows, dtype=np.float64)
+    except OverflowError:  # a whole number of more than 308 digits
+        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
+    finite = np.isfinite(frames).all(axis=1)
+    if not finite.all():
+        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
+    return frames

@@ -24,6 +24,7 @@ from mocap_data.readers.common import (
     MAX_KEYPOINTS,
     MissingOptions,
     check_size,
+    json_frames,
     rate_said,
     shown,
     whole_rate,
@@ -81,9 +82,6 @@ def read_deepmimic(
     rate_hz: float | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
 
@@ -122,9 +120,6 @@ def read_deepmimic(
         rate_hz=rate,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 
@@ -195,17 +190,8 @@ def _frames(path: Path, document: Any) -> Array:
             else type(document).__name__
         )
         raise InputError(f"{path} is JSON without 'Frames', expected a DeepMimic motion; found {found}")
-    rows = document["Frames"]
-    if not isinstance(rows, list) or not rows:
-        raise InputError(f"{path}: 'Frames' must be a list of frames, and holds none")
-    if not all(isinstance(row, list) for row in rows):
-        raise InputError(f"{path}: 'Frames' must be lists of numbers")
-    size = len(rows[0])
-    for i, row in enumerate(rows):
-        if len(row) != size:
-            raise InputError(f"{path}: frame {i} has {len(row)} numbers, the frames before have {size}")
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in row):
-            raise InputError(f"{path}: frame {i} has an entry that is no number")
+    frames = json_frames(path, document["Frames"])
+    size = frames.shape[1]
     if size == _ROBOT_NUMBERS or "FrameDuration" in document:
         raise InputError(
             f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to "
@@ -215,13 +201,6 @@ def _frames(path: Path, document: Any) -> Array:
         raise InputError(
             f"{path}: a frame has {size} numbers, expected at least 8 (duration, root position and quaternion)"
         )
-    try:
-        frames = np.array(rows, dtype=np.float64)
-    except OverflowError:  # a whole number of more than 308 digits
-        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
-    finite = np.isfinite(frames).all(axis=1)
-    if not finite.all():
-        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
     return frames
 
 

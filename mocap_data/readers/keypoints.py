@@ -36,9 +36,6 @@ def read_csv(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
@@ -84,9 +81,6 @@ def read_csv(
         rate_hz=rate_hz,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )
 
 
@@ -160,7 +154,8 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     rows = [(n, _cells(line)) for n, line in enumerate(data.splitlines(), start=first_line) if line.strip()]
     for number, row in rows:
         if len(row) != columns:
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}")
+            cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
+            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}")
     return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
 
 
@@ -190,9 +185,6 @@ def read_npz(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
-    name: str | None = None,
-    source: str | None = None,
-    licence: str = "unknown",
 ) -> Clip:
     """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe `parents` (M).
 
@@ -240,7 +232,4 @@ def read_npz(
         rate_hz=rate_hz,
         scale=scale,
         up=up,
-        name=name,
-        source=source,
-        licence=licence,
     )

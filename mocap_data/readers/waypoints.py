@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.outside import regular_file
+from mocap_data.readers.common import shown
 from mocap_data.readers.keypoints import number_table
 
 MAX_BYTES = 16 << 20  # half a million waypoints
@@ -25,6 +27,9 @@ def read_waypoints(path: str | os.PathLike[str], *, longest_m: float) -> Array:
     path = Path(path)
     data = regular_file(path, at_most=MAX_BYTES).read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip()
     named = data[:1].lower() == b"x"  # "x,y", "x [m], y [m]", "x_m,y_m"; no number begins so
+    first = data.partition(b"\n")[0]
+    if b";" in first or (not named and re.match(rb"[a-zA-Z#\"]", first)):
+        raise InputError(f"{path}, line 1: {shown(first)}; a path has x, y in metres, a comma between them")
     if named:
         data = data.partition(b"\n")[2]
     points = number_table(path, data, first_line=1 + named)

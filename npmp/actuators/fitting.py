@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
+from npmp.actuators.importers import smoothed
 from npmp.actuators.log import CHANNELS, SHORTEST, ActuatorLog, Trace
 from npmp.actuators.models import (
     MLP,
@@ -27,11 +28,13 @@ from npmp.actuators.models import (
     ActuatorContract,
     ActuatorModel,
     ActuatorNetConfig,
+    Hybrid,
     Memory,
     PDParameters,
     delivered,
     given_at,
     gives,
+    limited,
     make,
     reference,
     share,
@@ -61,12 +64,13 @@ class FitConfig:
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
     latent_kl: float = 1e-5  # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
+    correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
     mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch", "unroll")
         ranges.above_zero(self, "learning_rate")
-        ranges.not_negative(self, "weight_decay", "latent_kl")
+        ranges.not_negative(self, "weight_decay", "latent_kl", "correction")
 
 
 def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
@@ -144,7 +148,7 @@ def fit(
     """A model of the actuators of a log.
 
     Args:
-      kind: pd, mlp, conv or vae.
+      kind: pd, hybrid, mlp, conv or vae.
       channels: inputs besides effort and velocity, of `CHANNELS` and of those that the log has; None: none.
       seed: the same one gives the same model on a CPU.
       about: more for the contract's record of the training.
@@ -157,8 +161,8 @@ def fit(
     for name in channels or []:
         if name not in CHANNELS:
             raise unknown("channel", name, CHANNELS)
-    if channels and kind == "pd":
-        raise InputError("a model=pd takes effort and velocity alone; channels= is for mlp, conv and vae")
+    if channels and kind in ("pd", "hybrid"):
+        raise InputError(f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae")
     contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
     if kind == "vae" and len(log.actuators) < 2:
         raise InputError(f"a vae tells actuators apart; this log has one, {log.actuators[0]}")
@@ -167,6 +171,8 @@ def fit(
     generator = torch.Generator().manual_seed(seed + 1)
     if isinstance(model, PD):
         _fit_pd(model, log)
+        if isinstance(model, Hybrid):
+            _fit_correction(model, log, config, generator, progress)
     elif isinstance(model, MLP):
         _fit_samples(model, log, config, generator, progress)
     else:
@@ -276,6 +282,33 @@ def _fit_unrolled(
             told.append(output)
         measured = samples.outputs[within] * sign[:, None, None]
         return nn.functional.huber_loss(torch.stack(told, 1), measured, delta=HUBER)
+
+    _descend(model, loss, config, config.updates, progress)
+
+
+def _fit_correction(
+    model: Hybrid, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
+) -> None:
+    """What the closed form, fitted before, leaves of the torques, samples drawn at random; large corrections cost."""
+    contract, p = model.contract, model.parameters_of
+    columns = []
+    for trace in log.traces:
+        torque = trace.torque.astype(np.float64)
+        if log.has_pendulums:  # as in their simulation: velocities that are not late, and the rotor's share of torques
+            position = trace.others["position"].astype(np.float64)
+            trace = replace(trace, velocity=smoothed(position, contract.rate_hz)[1].astype(np.float32))
+            torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
+        moves = _Moves(trace, contract)
+        motor = _motor(p, moves, int(model.delay), contract.rate_hz)
+        told = delivered(p, motor, moves.velocity, moves.borne)
+        columns.append((limited(p, motor, moves.velocity), moves.velocity, moves.borne, told, torque - told))
+    *sees, missing = torch.from_numpy(np.concatenate([np.stack(values) for values in columns], 1)).float()
+
+    def loss() -> Tensor:
+        at = torch.randint(len(missing), (config.batch,), generator=generator)
+        added = model.left(*(values[at] for values in sees))
+        off = nn.functional.huber_loss(added, missing[at] / contract.torque_scale, delta=HUBER)
+        return off + config.correction * added.square().mean()
 
     _descend(model, loss, config, config.updates, progress)
 
@@ -441,11 +474,15 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
 def _pd_residuals(values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float) -> NDArray[np.float64]:
     """What `PD` says less what was measured, of all traces; the lag begins where the torque does."""
     p = PDParameters(*values)
+    return np.concatenate([
+        delivered(p, _motor(p, trace, delay, rate_hz), trace.velocity, trace.borne) - trace.torque for trace in traces
+    ])  # fmt: skip
+
+
+def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> NDArray[np.float64]:
+    """The motor's torque (T,) [Nm] before its limit."""
     part = share(p.lag_s, rate_hz)
-    residuals = []
-    for trace in traces:
-        asked = np.concatenate((np.repeat(trace.effort[:1], delay), trace.effort[: len(trace.effort) - delay]))
-        start = [(1.0 - part) * trace.torque[0]]
-        motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, trace.velocity), zi=start)
-        residuals.append(delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
-    return np.concatenate(residuals)
+    asked = np.concatenate((np.repeat(moves.effort[:1], delay), moves.effort[: len(moves.effort) - delay]))
+    start = [(1.0 - part) * moves.torque[0]]
+    motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, moves.velocity), zi=start)
+    return np.asarray(motor)

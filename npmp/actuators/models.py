@@ -28,12 +28,13 @@ from mocap_data.outside import read_json
 from npmp import artifact, ranges
 
 SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; networks are what they were
-KINDS = ("pd", "mlp", "conv", "vae")
+KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
 MOST_DELAY = 8  # samples that a servo's answer may come late [D]
 GIVES = 0.01  # rad that a joint gives from the middle until friction is at its limit [D]
 DAMPED_S = 0.005  # damping of that over its stiffness: without it joints that friction holds go on trembling [D]
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
 NO_LIMIT = 1e6  # of an effort
+FASTER = 10.0  # than the spread of velocities is what a hybrid's network takes as 1 [D]
 APART = (0.3, -2.0)  # spread of the latents' means before a fit, and their log-std [D]
 
 Values = TypeVar("Values", Tensor, NDArray[Any])
@@ -196,7 +197,8 @@ class ActuatorModel(nn.Module, ABC):
     def check_rate(self, rate_hz: float) -> None:
         """Raises InputError for a rate that is not the model's: its lags would mean other times."""
         if abs(rate_hz - self.contract.rate_hz) > 1e-3 * self.contract.rate_hz:
-            raise InputError(f"the actuator model is of {self.contract.rate_hz:g} Hz, this is {rate_hz:g} Hz")
+            rates = f"is of {self.contract.rate_hz:g} Hz, {rate_hz:g} Hz are asked for"
+            raise InputError(f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes such a one")
 
 
 class MLP(ActuatorModel):
@@ -349,8 +351,37 @@ class PD(ActuatorModel):
         motor = kept[:, 0] * scale
         motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
         given, borne = gives(kept[:, 1], velocity, rate)
-        torque = delivered(p, motor, velocity, borne)
+        torque = self.corrected(limited(p, motor, velocity), velocity, borne, delivered(p, motor, velocity, borne))
         return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
+
+    def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
+        """The torque (N,) [Nm] of a closed form with the motor's within its limit [Nm], the velocity [rad/s] and the
+        share of friction that is borne."""
+        return torque
+
+
+class Hybrid(PD):
+    """A servo in closed form, and a network that adds what this leaves of the torque. It sees no effort, only what the
+    closed form makes of it, which its limit bounds; and it has no biases, so that turned around it is the same."""
+
+    def __init__(self, contract: ActuatorContract):
+        super().__init__(contract)
+        width, bare = contract.net.width, {"bias": False}
+        last = nn.Linear(width, 1, **bare)
+        nn.init.zeros_(last.weight)  # at first the closed form alone
+        self.layers = nn.Sequential(
+            nn.Linear(4, width, **bare), nn.Softsign(), nn.Linear(width, width, **bare), nn.Softsign(), last
+        )
+
+    def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
+        """What the network adds (N,), scaled; arguments as `corrected`."""
+        scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
+        told: Tensor = self.layers(torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1))
+        return told.squeeze(-1)
+
+    def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
+        """As `PD.corrected`."""
+        return torque + self.left(motor, velocity, borne, torque) * self.contract.torque_scale
 
 
 def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
@@ -398,7 +429,7 @@ def share(lag_s: Any, rate_hz: float) -> Any:
     return 1.0 - np.exp(-1.0 / (np.maximum(lag_s, 1e-6) * rate_hz))
 
 
-MODELS: dict[str, type[ActuatorModel]] = {"pd": PD, "mlp": MLP, "conv": Convolutions, "vae": MLP}
+MODELS: dict[str, type[ActuatorModel]] = {"pd": PD, "hybrid": Hybrid, "mlp": MLP, "conv": Convolutions, "vae": MLP}
 
 
 def make(contract: ActuatorContract) -> ActuatorModel:

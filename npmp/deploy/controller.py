@@ -212,7 +212,7 @@ class Step(NamedTuple):
     late: float  # after the first deadline since the step before [s]
     work: float  # until its target was written [s]
     state: State | None
-    asked: FloatArray  # (c,) the command before ramp and ranges
+    asked: FloatArray  # (c,) the command before the ramp, within its ranges
     order: Order
 
 

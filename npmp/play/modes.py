@@ -252,7 +252,7 @@ class Mode(ABC):
     @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
         """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins [m]."""
-        return None
+        return _period(self.task) if self.rough else None
 
 
 class Steer(Mode):
@@ -289,11 +289,6 @@ class Steer(Mode):
         found: list[float] = self.env.task.command[0].tolist()
         return found
 
-    @property
-    def ground(self) -> tuple[Floats, tuple[float, float]] | None:
-        """As `Mode.ground`."""
-        return _period(self.task)
-
 
 class Wander(Mode):
     """A module on latents of its prior, some of which the viewer holds."""
@@ -327,11 +322,6 @@ class Wander(Mode):
                 self.actor.held[i] = float("nan") if value is None else _within(key, value, -LATENT_REACH, LATENT_REACH)
                 return False
         return super().set(key, value)
-
-    @property
-    def ground(self) -> tuple[Floats, tuple[float, float]] | None:
-        """As `Mode.ground`."""
-        return _period(self.task)
 
 
 class HeldPrior(PriorActor):

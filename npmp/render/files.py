@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,25 +70,18 @@ def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
         ladder = ladder[:1]
     limit = None if max_mb is None else round(1e6 * max_mb)
     with atomic_path(out) as path:
-        low, high, best = 0, len(ladder) - 1, -1  # the first rung that is small enough, by halves
-        size = _encode(path, suffix, frames, *ladder[0])
+        best, size = 0, _encode(path, suffix, frames, *ladder[0])
         if limit is not None and size > limit:
-            low = 1
-            while low <= high:
-                middle = (low + high) // 2
-                size = _encode(path, suffix, frames, *ladder[middle])
-                if size <= limit:
-                    best, high = middle, middle - 1
-                else:
-                    low = middle + 1
-            if best < 0:
+            small = bisect_left(ladder[1:], True, key=lambda rung: _encode(path, suffix, frames, *rung) <= limit)
+            best = 1 + small
+            if best == len(ladder):
                 raise InputError(
                     f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; make it shorter"
                     " (seconds=) or smaller (size=)"
                 )
             size = _encode(path, suffix, frames, *ladder[best])
-    kept, quality = ladder[max(best, 0)]
-    note = "" if best < 0 else f"quality {quality} instead of {QUALITY[suffix][0]}"
+    kept, quality = ladder[best]
+    note = "" if best == 0 else f"quality {quality} instead of {QUALITY[suffix][0]}"
     note += f", every {('', '', 'second', 'third')[kept]} frame" if kept > 1 else ""
     count = 1 if suffix == ".png" else len(frames.pictures[::kept])
     return Written(size, frames.fps / kept, count, note)

@@ -29,6 +29,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
 
 from mocap_data.errors import InputError
 from npmp.robots.declared import refuse_excess
@@ -210,7 +211,7 @@ def _read_gain(value: Any, key: str, joint: str, joints: Sequence[str], own: Map
 
 
 def _read_feet(value: Any, model: mujoco.MjModel, bodies: Sequence[str], where: str) -> tuple[FootBody, ...]:
-    data = at_zero(model)
+    data = posed(model)
     feet = []
     for name, entry in mapping(value, where).items():
         here = f"{where}.{name}"
@@ -269,12 +270,13 @@ def refuse_unfit(model: mujoco.MjModel, mjcf: Path) -> None:
         raise InputError(f"{mjcf}: no joints to drive")
 
 
-def at_zero(model: mujoco.MjModel) -> mujoco.MjData:
-    """Kinematics with the root at the origin, unturned, and all hinges at zero."""
+def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
+    """Kinematics and centres of mass with the root at the origin, unturned, and the hinges at `joints` (J,) [rad]."""
     data = mujoco.MjData(model)
-    data.qpos[:] = 0.0
-    data.qpos[3] = 1.0
+    data.qpos[:7] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    data.qpos[7:] = joints
     mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
     return data
 
 

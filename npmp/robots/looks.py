@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import ConvexHull, QhullError
 
+from mocap_data import rotations
 from mocap_data.errors import InputError
 from npmp.robots.fields import FloatArray
 
@@ -139,6 +140,5 @@ def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
         out[t, :, :3] = data.xpos[bodies]
         out[t, :, 3:] = data.xquat[bodies]
     # q and -q are one rotation; the page interpolates, so neighbours must be on the same side.
-    flip = np.cumprod(np.where((out[1:, :, 3:] * out[:-1, :, 3:]).sum(-1) < 0, -1.0, 1.0), axis=0)
-    out[1:, :, 3:] *= flip[..., None]
+    out[:, :, 3:] = rotations.make_continuous(out[:, :, 3:])
     return out

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp import own
-from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, read_adaptation, read_spec
+from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, posed, read_adaptation, read_spec
 from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
@@ -370,14 +370,6 @@ def _drives(
     return kp, -damping, upper
 
 
-def _at(model: mujoco.MjModel, joints: ArrayLike) -> mujoco.MjData:
-    """Kinematics with the root at the origin and these joints (J,) [rad]."""
-    data = mujoco.MjData(model)
-    data.qpos[:] = np.concatenate([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], joints])
-    mujoco.mj_kinematics(model, data)
-    return data
-
-
 def _point(data: mujoco.MjData, body: str, position: FloatArray) -> FloatArray:
     """(3,) world position of a point given in a body's frame [m]."""
     frame = data.body(body)
@@ -388,7 +380,7 @@ def _standing(
     model: mujoco.MjModel, home: FloatArray, foot_bodies: Sequence[str], radius: float, points: FloatArray
 ) -> FloatArray:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
-    data = _at(model, home)
+    data = posed(model, home)
     lowest = min(_point(data, foot, point)[2] for foot, sole in zip(foot_bodies, points, strict=True) for point in sole)
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
@@ -400,7 +392,7 @@ def _layout(
     foot_bodies: Sequence[str],
     markers: Mapping[str, Marker],
 ) -> Layout:
-    data = _at(model, np.zeros(len(joint_names)))
+    data = posed(model)
     points = [_point(data, marker.body, marker.position) for marker in markers.values()]
     return Layout(
         joint_names=joint_names,

@@ -12,7 +12,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.actuators.evaluation import evaluate
 from npmp.actuators.fitting import FitConfig, fit, inputs_of, static_law
-from npmp.actuators.models import MLP, PD, ActuatorNetConfig, PDParameters
+from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, PDParameters
 from tests.actuators.servos import RATE, log_of, servo, swung
 
 SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll=4)
@@ -39,10 +39,11 @@ def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
 
 def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     """From commands and positions alone, friction that grows with the motor and is larger at rest, and the armature,
-    which no torque tells. A motion that it never made comes out."""
+    which no torque tells. A motion that it never made comes out; the network, told the rotor's share of torques, leaves
+    it as it is."""
     true = PDParameters(1.0, 0.04, lag_s=0.01, coulomb=0.01, stribeck=0.3, load=0.3, load_at_rest=0.15, armature=0.003)
-    model = fit("pd", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
-    assert isinstance(model, PD)
+    model = fit("hybrid", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
+    assert isinstance(model, Hybrid)
     found = model.parameters_of
     assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
     assert (found.stiffness, found.load) == (pytest.approx(1.0, rel=0.03), pytest.approx(0.3, abs=0.02))
@@ -50,6 +51,17 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     judged = evaluate(model, log_of(swung(true, 0.5), rate_hz=100.0)).figures["position_mae_rad"]
     without = swung(replace(true, load_at_rest=0.0), 0.5).others["position"] - swung(true, 0.5).others["position"]
     assert judged < 0.002 < 0.005 < np.abs(without).mean()
+
+
+def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
+    """Of a torque T a part tanh(T) Nm is lost; what is added is the less the more it costs."""
+    traces = [servo(PDParameters(40.0, 0.5), samples=600, seed=seed) for seed in (0, 3, 9)]
+    *some, last = (replace(t, torque=t.torque - np.tanh(t.torque)) for t in traces)
+    off = [
+        evaluate(fit(kind, log_of(*some), FitConfig(updates=300, correction=cost)), log_of(last)).figures["rmse_nm"]
+        for kind, cost in (("hybrid", 0.0), ("hybrid", 1.0), ("pd", 0.0))
+    ]
+    assert off[0] < 0.5 * off[1] < off[1] < off[2]
 
 
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:
@@ -105,7 +117,7 @@ def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
         assert judged["actuators"]["one"]["current_std_a"] == pytest.approx(judged["torque_std_nm"] / 0.7, rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd"])
+@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd", "hybrid"])
 def test_a_seed_gives_one_model(kind: str) -> None:
     log = log_of(*(servo(PDParameters(stiff, 1.0), name=f"s{stiff}", samples=300) for stiff in (20.0, 40.0)))
     first, again, other = (fit(kind, log, SHORT, seed=seed).state_dict() for seed in (1, 1, 2))
@@ -158,5 +170,5 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("mlp", log, SHORT, channels=["current"])
     with pytest.raises(InputError, match="channels= is for mlp, conv and vae"):
         fit("pd", log, SHORT, channels=["temperature"])
-    with pytest.raises(InputError, match=f"of {RATE:g} Hz, this is 50 Hz"):
+    with pytest.raises(InputError, match=f"of {RATE:g} Hz, 50 Hz are asked for"):
         evaluate(fit("mlp", log, SHORT), replace(log, rate_hz=50.0))

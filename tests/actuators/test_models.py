@@ -18,6 +18,7 @@ from npmp.actuators.models import (
     ActuatorModel,
     ActuatorNetConfig,
     Convolutions,
+    Hybrid,
     PDParameters,
     delivered,
     given_at,
@@ -109,6 +110,20 @@ def test_a_joint_begins_where_friction_bears_the_rest() -> None:
     torch.testing.assert_close(turned, -told)
 
 
+def test_a_hybrid_begins_as_its_closed_form_and_its_network_turns_around_with_it() -> None:
+    closed, model = model_of("pd"), model_of("hybrid")
+    assert isinstance(closed, PD) and isinstance(model, Hybrid)
+    for each in (closed, model):
+        each.values.copy_(torch.tensor(astuple(PDParameters(40.0, 0.5, limit=9.0, coulomb=0.5, load=0.1))))
+    inputs = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0))
+    alone = closed.rollout(inputs, closed.begin(inputs[0]))[0]
+    assert torch.equal(model.rollout(inputs, model.begin(inputs[0]))[0], alone)
+    torch.nn.init.ones_(list(model.layers.parameters())[-1])
+    told, turned = (model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0))
+    assert not torch.equal(told, alone)
+    torch.testing.assert_close(turned, -told)
+
+
 def test_a_pd_answers_late_and_through_its_lag() -> None:
     """Stiffness 10, a delay of 2 samples, a lag of 1 / 400 s: from a step of 0.3 rad on 0, 0, then 3 (1 - 1/e) and
     3 (1 - 1/e^2) Nm."""
@@ -197,7 +212,7 @@ def test_standardized_latents_leave_the_model_as_it_was() -> None:
     torch.testing.assert_close(mean.square().mean(0) + log_std.exp().square().mean(0), torch.ones(2))
 
 
-@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd"])
+@pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd", "hybrid"])
 def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
     small = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
     model = model_of(kind, **({"net": small} if kind == "pd" else {}))
@@ -214,7 +229,9 @@ def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
 def test_another_rate_is_refused(tmp_path: Path) -> None:
     model = model_of("mlp")
     model.check_rate(400.0)
-    with pytest.raises(InputError, match="the actuator model is of 400 Hz, this is 50 Hz"):
+    with pytest.raises(
+        InputError, match="the actuator model is of 400 Hz, 50 Hz are asked for; npmp actuator fit rate_hz=50"
+    ):
         model.check_rate(50.0)
 
 

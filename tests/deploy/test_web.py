@@ -199,6 +199,7 @@ def test_what_cannot_be_on_a_page(tmp_path: Path, no_packages: Path) -> None:
     ("arguments", "said"),
     [
         (["format=web"], "format=web needs policy="),
+        (["format=web", "policy=[]"], "format=web needs policy="),
         (["format=web", "policy=anymal_b_dribble"], "anymal_b_dribble is told ball_forward_m"),
         (["format=web", "policy=[anymal_b_walk,nobody]"], "no policy 'nobody'"),
         (["policy=[anymal_b_walk,op3_walk]"], "format=web puts several on one page"),

@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["pd", "mlp", "conv", "vae"])
+@pytest.mark.parametrize("kind", ["pd", "hybrid", "mlp", "conv", "vae"])
 def test_fit_and_evaluate_judge_the_same_part(
     kind: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +117,7 @@ def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, capsys: 
     ("arguments", "message"),
     [
         (["fit", "out=x"], "npmp actuator fit needs data=..."),
-        (["fit", "data=log.npz", "model=lstm", "out=x"], "no model 'lstm'; there are: pd, mlp, conv, vae"),
+        (["fit", "data=log.npz", "model=lstm", "out=x"], "no model 'lstm'; there are: pd, hybrid, mlp, conv, vae"),
         (["fit", "data=log.npz", "rate_hz=fast", "out=x"], "rate_hz=fast: a number above 0 is expected"),
         (["fit", "data=log.npz", "validation=1", "out=x"], "validation must be at least 0 and below 1"),
         (["fit", "data=absent.npz"], "npmp actuator fit needs out=FOLDER"),

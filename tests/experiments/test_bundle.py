@@ -28,6 +28,8 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["bundle", "check", str(out)]) == 0
     said = capsys.readouterr().out
     assert "over 120 steps" in said and "reading its weights once" in said
+    assert cli.main(["inspect", str(out)]) == 0
+    assert "kind: bundle" in capsys.readouterr().out
 
     broken = shutil.copytree(out, tmp_path / "broken")
     content = bytearray((broken / "policy.onnx").read_bytes())
@@ -35,6 +37,9 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
     (broken / "policy.onnx").write_bytes(content)
     assert cli.main(["bundle", "check", str(broken)]) == 2
     assert "its checksum differs" in capsys.readouterr().err
+    assert cli.main(["inspect", str(broken)]) == 2
+    *shown, last = capsys.readouterr().out.splitlines()
+    assert "task: walk" in shown and last.startswith("problems: ") and "its checksum differs" in last
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,8 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
         (["export", "policy=nobody"], "no policy 'nobody'"),
         (["export"], "or policy=... (a bundle is written)"),
         (["export", "policy=anymal_b_walk", "steps=0"], "steps"),
+        (["export", "policy=anymal_b_walk", "split=train"], "split='train' is of motions, data=..., not of a policy"),
+        (["export", "motions.h5", "steps=200"], "steps=200 is of a policy, not of motions"),
         (["bundle", "check"], "needs a bundle's folder"),
         (["bundle", "check", "nowhere"], "no bundle in 'nowhere'"),
         (["bundle", "show", "nowhere"], "action"),

@@ -148,7 +148,7 @@ def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: 
     out = tmp_path / "a run (1), = ~"  # each of these characters means something to Hydra
     assert verb("imitate", work)([f"out={out}", "data=some motions.h5", "steps=1e5", "seed=3"]) == 0
     config, run = work.calls[0]
-    assert run == Run("imitate", out, 3, "cpu", run.threads)
+    assert run == Run("imitate", out, 3, "cpu", run.threads, given={"seed", "data", "steps", "out"})
     assert config["data"] == "some motions.h5"
     assert config["steps"] == 100_000 and isinstance(config["steps"], int)
     assert yaml.safe_load((out / "config.yaml").read_text()) == {"verb": "imitate", **config}
@@ -340,6 +340,7 @@ def test_show_the_configuration_instead_of_running(order: list[str], capsys: pyt
         (["stpes=3"], "no key 'stpes'; did you mean 'steps'?"),
         (["algo.num_env=3"], "no key 'algo.num_env'; did you mean 'algo.num_envs'?"),
         (["num_envs=3"], "did you mean 'algo.num_envs'?"),
+        (["algo=mo_vmpo", "algo.policy_batch=3"], "no key 'algo.policy_batch'; under algo there are: beta,"),
         (["robot=anymal_x"], "no robot 'anymal_x'; did you mean 'anymal_c'? there are: anymal_b, anymal_c"),
         (["debug=huge"], "no debug 'huge'; there are: none, tiny"),
         (["seed=abc"], "seed=abc: a whole number is expected (default 0)"),

@@ -214,6 +214,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ("arguments", "message"),
     [
         ([], "needs runs="),
+        (["runs=[]"], "needs runs=[a,b]"),
         (["nowhere"], "no run at 'nowhere'"),
         (["RUN", "score=speed"], "has no metric 'speed'; there are: env_steps, loss, tracked_fraction"),
         (["RUN", "minutes=[0]"], "minutes=[0]: a number above 0"),

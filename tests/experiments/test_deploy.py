@@ -83,6 +83,19 @@ def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.
     assert "Wasserstein" in (compared / "comparison.html").read_text()
 
 
+def test_what_is_kept_within_a_range_and_who_cannot_get_up_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), task="recover"))
+    for tilt, fallen in ((45, True), (180, False)):
+        given = [f"guard.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
+        assert deploy.main(["bundle", *QUICK, *given]) == 0
+        said = capsys.readouterr().out
+        assert ("damps a robot that has fallen" in said) == fallen
+        assert "forward 9 is kept within -0.5 to 1.5" in said and "turn" not in said
+    assert read_recording(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
+
+
 def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
     out = tmp_path / "slow"
     assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={out}"]) == 3
@@ -168,6 +181,9 @@ def test_a_bundle_of_another_robot_is_refused(
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
         ({"joint_names": list("abcdefghijkl")}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
+        ({"command": ["ahead", "turn"]}, [f"log={tmp_path / 'sim'}"], "forward, turn, the bundle takes ahead, turn"),
+        ({}, [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"], "guard.tilt_deg=90 does not change log="),
+        ({}, [f"log={tmp_path / 'sim'}", "sim.loss=0.1"], "sim.loss=0.1 is of robot=sim, not of log"),
         ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "25 Hz, the recording 50"),
         ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
     ):

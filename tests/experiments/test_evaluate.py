@@ -203,6 +203,8 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=... and task=..."),
         ({"starts": 0}, "starts=0: a whole number of at least 1"),
+        ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: policy=... and task=..."),
+        ({"policy": "anymal_b_walk", "task": "walk", "starts": 3}, "starts=3 is of a module's evaluation"),
         ({"sim": "bullet"}, "no sim 'bullet'; there are: batch, warp"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]

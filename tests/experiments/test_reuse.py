@@ -83,6 +83,7 @@ def test_what_does_not_fit_is_one_line(
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
+    assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
 
 
 @pytest.mark.parametrize("algo", ["vmpo", "world_model"])
@@ -132,6 +133,9 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     assert summary["before"]["warm_up"]["model_goes_on"] == 1.0  # though that was told no physics
     scales = [read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"] for run in ("nominal", "later")]
     assert torch.equal(*scales)
+    capfd.readouterr()
+    assert reuse(module, tmp_path / "no", start, "high_level.lstm_width=17") == 2
+    assert "high_level.lstm_width=17 does not change policy=" in capfd.readouterr().err
     other = SkillModule.load(module)
     with torch.no_grad():
         other.decoder.head.weight.add_(0.1)

@@ -68,6 +68,11 @@ def test_interpolate(motions: MotionSet, data: Path, tmp_path: Path, capsys: pyt
         (["skill", "info"], "needs module="),
         (["skill", "wander", "anymal_b_dog", "robot=op3"], "the module is for robot 'anymal_b', not 'op3'"),
         (["skill", "wander", "anymal_b_dog", "seconds=0"], "seconds"),
+        (["skill", "info", "anymal_b_dog", "split=train"], "chooses clips of data=..., which is not given"),
+        (
+            ["skill", "interpolate", "anymal_b_dog", "data=d.h5", "split=train"],
+            "takes two clips by name, from= and to=",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

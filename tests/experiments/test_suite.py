@@ -67,6 +67,7 @@ def test_the_defaults_are_the_librarys() -> None:
     [
         (["scenarios=[moon]"], "no scenario 'moon'; there are: flat_forward"),
         (["scenarios=[]"], "names none"),
+        (["scenarios=3"], "no scenario '3'"),
         (["trials=0"], "trials=0"),
         (["scenarios=[push]", "recovery=anymal_b_recover"], "recovery= is for scenario fallen_start, which scenarios="),
         (["task=imitation"], "npmp suite is for task=walk, not for imitation"),

@@ -264,6 +264,7 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
 )
 def test_a_sweep_ends_with_commands_that_work(score: str | None, lower: bool | None, compare: str) -> None:
     assert compare in what_next(Sweep(Path("w"), "reuse", {}, score, lower, [], []))
+    assert what_next(Sweep(Path("w"), "evaluate", {}, score, lower, [], [])) == "npmp sweeps show w"
 
 
 def test_names_that_are_not_unique_or_too_long_are_numbers(

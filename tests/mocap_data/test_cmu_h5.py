@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mocap_data import InputError
+from mocap_data import InputError, read_all
 from mocap_data.readers.cmu_h5 import (
     BODY_NAMES,
     JOINT_NAMES,
@@ -22,7 +22,6 @@ from mocap_data.readers.cmu_h5 import (
     is_cmu_h5,
     list_cmu_h5,
     read_cmu_h5,
-    read_cmu_h5_all,
     read_cmu_h5_motion,
 )
 from mocap_data.readers.common import MissingOptions
@@ -97,10 +96,7 @@ def test_a_clip_is_chosen_by_name(tmp_path: Path) -> None:
     assert caught.value.options == ("clip",)
     with pytest.raises(InputError, match=r"no clip 'c' in .*; there are 2: a, b"):
         read_cmu_h5(path, clip="c")
-    assert [clip.name for clip in read_cmu_h5_all(path)] == ["a", "b"]
-    assert [clip.num_frames for clip in read_cmu_h5_all(path, clips=["b"])] == [3]
-    with pytest.raises(InputError, match="no clip 'z'"):
-        list(read_cmu_h5_all(path, clips=["a", "z"]))
+    assert [clip.name for clip in read_all(path)] == ["a", "b"]
 
 
 def spoil(path: Path, key: str, value: Any) -> None:
@@ -161,7 +157,7 @@ def test_flipped_bytes_end_in_one_line_or_in_a_clip(
     for read in (
         list_cmu_h5,
         lambda p: read_cmu_h5(p, clip="a"),
-        lambda p: list(read_cmu_h5_all(p)),
+        read_all,
         read_cmu_h5_motion,
     ):
         try:

@@ -31,7 +31,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import read, read_all
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
-from mocap_data.store import MotionSet, read_motions, summarize_motions, write_motions
+from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "70"))  # of each format
@@ -210,7 +210,7 @@ def dataset() -> bytes:
 
 
 def read_dataset(path: Path) -> object:
-    summarize_motions(path)
+    splits_in(path)
     return list(read_motions(path).motions)
 
 

@@ -18,7 +18,7 @@ from mocap_data import hdf5, outside
 from mocap_data.errors import InputError
 from mocap_data.hdf5 import schema_of
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, read_motions, summarize_motions, write_motions
+from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 def refused(path: Path) -> str:
     """The one line that both ways of reading end with."""
     with pytest.raises(InputError) as first:
-        summarize_motions(path)
+        splits_in(path)
     with pytest.raises(InputError) as second:
         read_motions(path)
     assert str(first.value) == str(second.value) and len(str(first.value).splitlines()) == 1
@@ -131,7 +131,6 @@ def test_attributes_of_strangers_are_left_alone(path: Path) -> None:
         text = h5py.h5a.create(walk.id, b"text", h5py.h5t.C_S1, h5py.h5s.create(h5py.h5s.SCALAR))
         text.write(np.array(b"\xff", "S1"))
     assert read_motions(path)["walk"].quality == {"rms_marker_m": 0.01}
-    assert summarize_motions(path)[0].quality == {"rms_marker_m": 0.01}
 
 
 def test_a_name_that_is_no_text(path: Path) -> None:

@@ -128,8 +128,8 @@ def test_make_continuous() -> None:
     flipped = smooth * np.random.default_rng(0).choice([-1.0, 1.0], (200, 1))
     flipped[0] = smooth[0]
     np.testing.assert_array_equal(rot.make_continuous(flipped), smooth)
-    batch = np.stack([flipped, -flipped], axis=0)  # (2, T, 4): time is axis 1
-    np.testing.assert_array_equal(rot.make_continuous(batch, axis=1)[1], -smooth)
+    batch = np.stack([flipped, -flipped], axis=1)  # (T, 2, 4)
+    np.testing.assert_array_equal(rot.make_continuous(batch)[:, 1], -smooth)
 
 
 def tumbling(times: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from mocap_data import rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, read_motions, summarize_motions, write_motions
+from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 
 JOINTS = ("hip", "knee")
 BODIES = ("base", "thigh", "shank")
@@ -62,7 +62,7 @@ def test_order_is_kept_and_bytes_repeat(tmp_path: Path) -> None:
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_some_clips_and_summary(path: Path) -> None:
+def test_some_clips_and_their_splits(path: Path) -> None:
     found = read_motions(path, clips=["b", "walk"])
     assert found.names == ("b", "walk")
     np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
@@ -70,10 +70,7 @@ def test_some_clips_and_summary(path: Path) -> None:
         read_motions(path, clips=["gallop"])
     with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
         found["gallop"]
-    summary = summarize_motions(path)
-    assert [entry.name for entry in summary] == ["walk", "a trot", "b"]
-    assert summary[0].num_frames == 50
-    assert summary[0].quality == {"rms_marker_m": 0.0123, "limit_violations": 0.0}
+    assert splits_in(path) == {"walk": "", "a trot": "", "b": ""}
 
 
 def test_layout(path: Path) -> None:
@@ -252,7 +249,7 @@ def test_motions_that_cannot_be(change: dict, message: str) -> None:
 def test_a_rate_that_cannot_be_is_refused_before_the_arrays_are_read(path: Path, rate_hz: float) -> None:
     with h5py.File(path, "r+") as file:
         file["walk"].attrs["rate_hz"] = rate_hz
-    for read in (summarize_motions, read_motions):
+    for read in (splits_in, read_motions):
         with pytest.raises(InputError, match=r"motions.h5, clip 'walk': rate .* expected 0.01 to 1,000,000"):
             read(path)
 
@@ -298,12 +295,7 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
         assert getattr(rich, key) == getattr(wrote, key)
     assert plain.contacts is None and not plain.frame_quality
     assert [getattr(plain, key) for key in FIELDS] == ["", 0.0, "", "", 1.0]
-    summary, other = summarize_motions(tmp_path / "m.h5")
-    assert [getattr(summary, key) for key in FIELDS] == [getattr(wrote, key) for key in FIELDS]
-    assert (summary.num_feet, summary.frame_figures) == (4, ("marker_max_m", "marker_rms_m"))
-    assert (other.num_feet, other.frame_figures) == (0, ())
-    assert summary.duration_s == 50 / 60
-    assert summary.quality == wrote.quality
+    assert list(splits_in(tmp_path / "m.h5").values()) == [wrote.split, ""]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -319,7 +311,7 @@ def test_older_versions_still_read(path: Path, version: int) -> None:
     motion, wrote = read_motions(path)["walk"], make_set()["walk"]
     np.testing.assert_array_equal(motion.qpos, wrote.qpos)
     assert motion.contacts is None and motion.weight == 1.0 and motion.quality == wrote.quality
-    assert summarize_motions(path)[0].split == ""
+    assert splits_in(path)["walk"] == ""
 
 
 @pytest.mark.parametrize(

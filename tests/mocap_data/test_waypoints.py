@@ -32,6 +32,8 @@ def test_points_with_and_without_names(tmp_path: Path, text: str) -> None:
         (b"", "path.csv is empty"),
         (b"x,y\n", "path.csv is empty"),
         (b"0,0,0\n1,1,1\n", "3 numbers in a row; a path has two, x and y in metres"),
+        (b"y,x\n0,0\n1,1\n", "line 1: 'y,x'; a path has x, y in metres, a comma between them"),
+        (b"x;y\n0;0\n1;1\n", "line 1: 'x;y'; a path has"),
         (b"0,0\n1\n", "line 2: 1 numbers"),
         (b"x,y\n0,0\n1,a\n", "line 3: 'a' is not a number"),
         (b"0,0\n1,nan\n", "line 2: a value is not finite"),

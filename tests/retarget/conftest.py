@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
+from mocap_data.clip import Clip
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget import foot_locking, inverse_kinematics, kinematics
@@ -25,6 +27,19 @@ _KEEP = 1e-3  # [m^2 / rad^2] pull of the joints to where they were
 def motion_of(robot: Robot, qpos: Array, rate_hz: float = 50.0, name: str = "m", **more: object) -> ReferenceMotion:
     """Poses (T, 7 + J) as a motion."""
     return ReferenceMotion(name=name, qpos=qpos, rate_hz=rate_hz, **more)
+
+
+def mirrored(clip: Clip, pairs: Sequence[tuple[str, str]], signs: Sequence[float] = (1.0, -1.0, 1.0)) -> Clip:
+    """A recording seen in a mirror through the origin. pairs: how names of one side begin and how the other's do, the
+    first that fits counts; names of which no other side is there stay."""
+
+    def image(name: str) -> str:
+        both = [*pairs, *((b, a) for a, b in pairs)]
+        found = (b + name.removeprefix(a) for a, b in both if name.startswith(a))
+        return next((other for other in found if other in clip.names), name)
+
+    columns = [clip.index(image(name)) for name in clip.names]
+    return replace(clip, positions=clip.positions[:, columns] * signs)
 
 
 def standing(robot: Robot, frames: int) -> Array:
@@ -115,5 +130,6 @@ def _smooth(values: Array, rate_hz: float) -> Array:
 def make() -> SimpleNamespace:
     """The functions of this file."""
     return SimpleNamespace(
-        motion_of=motion_of, standing=standing, walking=walking, wandering=wandering, lock_feet=lock_feet
-    )
+        motion_of=motion_of, mirrored=mirrored, standing=standing, walking=walking, wandering=wandering,
+        lock_feet=lock_feet,
+    )  # fmt: skip

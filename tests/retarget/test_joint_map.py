@@ -17,16 +17,8 @@ from mocap_data.readers.asf_amc import read_amc, read_asf
 from mocap_data.readers.cmu_h5 import list_cmu_h5, read_cmu_h5_motion
 from npmp import robots
 from retarget import kinematics, legs, people, trajectory_optimization
-from retarget.joint_map import (
-    JointOptions,
-    Mapper,
-    ankle_angles,
-    arm_angles,
-    has_joints,
-    hip_angles,
-    retarget_joints,
-)
-from retarget.people import Person, read_person, stances
+from retarget.joint_map import JointOptions, Mapper, ankle_angles, arm_angles, hip_angles
+from retarget.people import Person, has_joints, read_person, stances
 from retarget.trajectory_optimization import Track, held_points, settle
 
 OP3 = robots.load("op3")
@@ -292,7 +284,7 @@ def walk(shared: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def motion(walk: Path) -> ReferenceMotion:
-    return retarget_joints(walk, OP3, licence="CMU")
+    return Mapper(OP3, JointOptions()).motion(read_person(walk, licence="CMU"))
 
 
 def test_walk_meets_what_is_asked_of_it(motion: ReferenceMotion) -> None:
@@ -361,8 +353,8 @@ def test_dm_controls_hdf5(shared: Path) -> None:
         pytest.skip(f"needs {path}")
     assert has_joints(path)
     loaded = read_cmu_h5_motion(path, list_cmu_h5(path)[0].name)
-    one = retarget_joints(path, OP3, clip=loaded.name)
-    two = retarget_joints(loaded, OP3)
+    mapper = Mapper(OP3, JointOptions())
+    one, two = (mapper.motion(read_person(recording, clip=loaded.name)) for recording in (path, loaded))
     np.testing.assert_array_equal(one.qpos, two.qpos)
     assert np.isfinite(one.qpos).all() and one.quality["limit_violations"] == 0
 
@@ -372,18 +364,18 @@ def test_dm_controls_hdf5(shared: Path) -> None:
 
 def test_bad_input(tmp_path: Path, walk: Path) -> None:
     with pytest.raises(InputError, match="no file"):
-        retarget_joints(tmp_path / "none.amc", OP3)
+        read_person(tmp_path / "none.amc")
     (tmp_path / "bad.amc").write_text("no motion at all\n")
     with pytest.raises(InputError, match=r"bad\.amc"):
-        retarget_joints(tmp_path / "bad.amc", OP3, asf=walk.with_name("39.asf"))
+        read_person(tmp_path / "bad.amc", asf=walk.with_name("39.asf"))
     with pytest.raises(InputError, match="frames 10 to 5"):
-        retarget_joints(walk, OP3, start=10, stop=5)
+        read_person(walk, start=10, stop=5)
     with pytest.raises(InputError, match="needs at least"):
-        retarget_joints(walk, OP3, start=10, stop=13)
+        read_person(walk, start=10, stop=13)
     with pytest.raises(InputError, match="no joint map option 'rate'"):
-        retarget_joints(walk, OP3, rate=30)
+        JointOptions.given({"rate": 30})
     with pytest.raises(InputError, match="time_scale must be positive"):
         JointOptions(time_scale=0.0)
     with pytest.raises(InputError, match="is for OP3"):
-        retarget_joints(walk, robots.load("anymal_b"))
+        Mapper(robots.load("anymal_b"), JointOptions())
     assert has_joints("x.amc") and not has_joints("x.bvh")

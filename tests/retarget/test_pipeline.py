@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import mujoco
 import numpy as np
@@ -18,7 +19,6 @@ from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp import robots
 from retarget import kinematics, offsets, targets
-from retarget.mirror import mirror_clip
 from retarget.skeletons import CMU, DOG, marker_positions
 
 MIRRORED_NAMES = {
@@ -339,10 +339,10 @@ def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shar
 
 
 @pytest.mark.parametrize("file", ["02/02_03.amc", "07/07_01.amc"])  # a run, too fast for the robot's drives, and a walk
-def test_people_in_a_mirror(shared: Path, file: str) -> None:
+def test_people_in_a_mirror(make: SimpleNamespace, shared: Path, file: str) -> None:
     op3 = robots.load("op3")
     clip = mocap_data.read(shared / "mocap" / "cmu_asfamc" / file)
-    motion, image = retarget.retarget(clip, op3), retarget.retarget(mirror_clip(clip), op3)
+    motion, image = retarget.retarget(clip, op3), retarget.retarget(make.mirrored(clip, [("l", "r")]), op3)
     mirror = op3.symmetries["left_right"]
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(image.qpos[:, :3], expected[:, :3], atol=1e-9)

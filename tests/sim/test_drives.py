@@ -33,8 +33,8 @@ def model_of(kind: str, rate_hz: float = 400.0, current_scale: float = 0.0, **ne
     return make(contract).eval()
 
 
-def servo(stiffness: float, damping: float, delay: int = 0, **more: float) -> PD:
-    model = model_of("pd")
+def servo(stiffness: float, damping: float, delay: int = 0, kind: str = "pd", **more: float) -> PD:
+    model = model_of(kind)
     assert isinstance(model, PD)
     model.delay.fill_(delay)
     model.values.copy_(torch.tensor(astuple(PDParameters(stiffness, damping, **more))))
@@ -90,9 +90,11 @@ def test_a_servo_without_delay_is_the_ideal_drive(robot: Robot) -> None:
     assert (late.qpos - ideal.qpos)[:, 7:].abs().max() > 0.05
 
 
-@pytest.mark.parametrize("kind", ["pd", "mlp", "conv", "vae"])
+@pytest.mark.parametrize("kind", ["pd", "hybrid", "mlp", "conv", "vae"])
 def test_a_snapshot_brings_back_every_bit_and_threads_change_none(robot: Robot, kind: str) -> None:
-    model = servo(60.0, 1.0, delay=3, lag_s=0.01, coulomb=2.0, load=0.2) if kind == "pd" else model_of(kind)
+    model = model_of(kind)
+    if isinstance(model, PD):  # and a hybrid
+        model = servo(60.0, 1.0, delay=3, kind=kind, lag_s=0.01, coulomb=2.0, load=0.2)
     sim, other = standing(robot, 3, model), standing(robot, 3, model, threads=2)
     asked = targets(robot, 3, 8)
     for target in asked[:4]:
@@ -188,7 +190,7 @@ def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
-    with pytest.raises(InputError, match="200 Hz, this is 400 Hz"):
+    with pytest.raises(InputError, match="200 Hz, 400 Hz are asked for"):
         standing(robot, 1, model_of("mlp", rate_hz=200.0))
     with pytest.raises(InputError, match="ideal drives only"):
         make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))

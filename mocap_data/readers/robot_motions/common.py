@@ -22,10 +22,6 @@ _LARGEST_ANGLE = 4.0 * math.pi  # [rad]
 _HIGHEST_ROOT = 20.0  # [m]
 # Files print quaternions with five digits and solvers leave them a little off; more than this is no quaternion.
 _UNIT_TOLERANCE = 0.02
-# A whole number of frames per second this near to 1 / (time per frame) is what was meant: 0.01667 s is 60 Hz.
-_RATE_TOLERANCE = 2e-3
-
-BODY_SHAPES = MappingProxyType({"body_pos": "(T, B, 3)", "body_quat": "(T, B, 4)"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +273,3 @@ def names_of_joints(
 def to_upright(root_quat: Array, layout: Layout) -> Array:
     """Root quaternions (T, 4) of a file in the usual root frame (X forward, Z up) instead of the layout's own."""
     return rotations.multiply(root_quat, rotations.conjugate(np.array(layout.upright)))
-
-
-def rate_of(frame_time: float) -> float:
-    """Frames per second of a time per frame [s]: the whole number that is meant where one is near."""
-    if not math.isfinite(1.0 / frame_time):  # a time too short for numbers; who takes the rate refuses it
-        return math.inf
-    whole = round(1.0 / frame_time)
-    near = whole >= 1 and abs(whole * frame_time - 1.0) < _RATE_TOLERANCE
-    return float(whole) if near else 1.0 / frame_time

@@ -13,14 +13,13 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from mocap_data.readers.common import rate_said
-from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, rate_of, to_upright
+from mocap_data.readers.common import json_frames, rate_said, whole_rate
+from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints, to_upright
 
 COLUMNS = 19
 _ROBOT = "laikago"
@@ -50,7 +49,7 @@ def read_laikago(
     duration = document.get("FrameDuration")
     if isinstance(duration, bool) or not isinstance(duration, int | float) or not 1e-6 < duration < 1e6:
         raise InputError(f"{path}: FrameDuration is {repr(duration)[:40]}, expected seconds per frame")
-    values = frames_of(path, document["Frames"])
+    values = json_frames(path, document["Frames"], COLUMNS)
     names, _ = names_of_joints(
         path, COLUMNS - 7, in_file=None, joint_names=joint_names, robot=robot, documented=(_ROBOT,)
     )
@@ -59,7 +58,7 @@ def read_laikago(
         motion = RobotMotion(
             name=path.stem if name is None else name,
             qpos=np.concatenate([values[:, :3], values[:, [6, 3, 4, 5]], values[:, 7:]], axis=1),
-            rate_hz=rate_said(path, rate_of(float(duration))),
+            rate_hz=rate_said(path, whole_rate(float(duration), digits=0)),
             joint_names=names,
             robot=_ROBOT,
             source=path.name if source is None else source,
@@ -76,33 +75,6 @@ def read_laikago(
         return dataclasses.replace(motion, qpos=qpos)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def frames_of(path: Path, frames: Any) -> Any:
-    """Frames as an array (T, 19).
-
-    Raises:
-      InputError: with the frame, for another length or what is no finite number.
-    """
-    if not isinstance(frames, list) or not frames:
-        raise InputError(f"{path}: Frames must be a list of frames, at least one")
-    for i, frame in enumerate(frames):
-        if not isinstance(frame, list) or len(frame) != COLUMNS:
-            size = f"{len(frame)} numbers" if isinstance(frame, list) else type(frame).__name__
-            raise InputError(
-                f"{path}: frame {i} is {size}, expected {COLUMNS} numbers (position 3, quaternion 4, joints 12)"
-            )
-        for value in frame:
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"{path}: frame {i} holds {value!r:.40}, expected numbers")
-    try:
-        values = np.array(frames, dtype=np.float64)
-    except OverflowError:
-        raise InputError(f"{path}: a number is too large") from None
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.all():
-        raise InputError(f"{path}: a value is not finite at frame {int(np.argmin(finite))}")
-    return values
 
 
 def looks_like(path: str | os.PathLike[str]) -> bool:

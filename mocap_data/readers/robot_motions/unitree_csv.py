@@ -18,7 +18,8 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from mocap_data.readers.common import content, fast_table, parse_rows, rate_said, shown
+from mocap_data.readers.common import content, rate_said, shown
+from mocap_data.readers.keypoints import number_table
 from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints
 
 SCHEMA = "npmp-unitree-csv"
@@ -49,8 +50,8 @@ def read_unitree_csv(
         quaternions that are none, names that contradict each other; MissingOptions where nothing names the joints.
     """
     path = Path(path)
-    data = content(path)
-    header, values, columns = table_of(path, data)
+    header, values = table_of(path, content(path))
+    columns = values.shape[1]
     if columns < 8:
         raise InputError(f"{path}: {columns} numbers in a row, expected root position 3, quaternion 4 and the joints")
     beside = sidecar(path)
@@ -95,33 +96,23 @@ def _order_said(joint_names: Sequence[str] | None, robot: str) -> str:
     return "by the options given" if joint_names is not None else f"{LAYOUTS[robot].source} ({robot})"
 
 
-def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array, int]:
-    """The header, if there is one, the numbers (T, columns), and how many columns there are.
+def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
+    """The header, if there is one, and the numbers (T, columns).
 
     Raises:
       InputError: naming file and line: no rows, rows of differing length, a text or a value that is not finite.
     """
     body = data.lstrip()
-    first, _, rest = body.partition(b"\n")
-    words = first.strip().removesuffix(b",").split(b",")
     if not body:
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
-    header = header_of(words)
-    columns = len(words)
-    if (rest if header is not None else body).strip() == b"":
+    first, _, rest = body.partition(b"\n")
+    header = header_of(first.strip().removesuffix(b",").split(b","))
+    before = data[: len(data) - len(body)].count(b"\n")
+    if header is None:
+        return None, number_table(path, body, first_line=1 + before)
+    if not rest.strip():
         raise InputError(f"{path} has a header and no frames")
-    values = fast_table((body if header is None else rest).replace(b",", b" "), columns)
-    if values is not None and b",," not in data:
-        return header, values, columns
-    # Something is wrong, or unusual: row by row, to say what.
-    rows = [(n, line) for n, line in enumerate(data.splitlines(), start=1) if line.strip()][header is not None :]
-    split = [line.strip().removesuffix(b",").split(b",") for _, line in rows]
-    columns = len(split[0])
-    for (number, _), row in zip(rows, split):
-        if len(row) != columns:
-            cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}")
-    return header, parse_rows(path, [number for number, _ in rows], split), columns
+    return header, number_table(path, rest, first_line=2 + before)
 
 
 def header_of(words: Sequence[bytes]) -> list[str] | None:

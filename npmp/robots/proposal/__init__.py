@@ -19,9 +19,9 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, at_zero, compile_spec, own_drives, read_spec, refuse_unfit, strip
+from npmp.robots.adapt import Drive, compile_spec, own_drives, posed, read_spec, refuse_unfit, strip
 from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, Finding, posed
+from npmp.robots.proposal.draft import Draft, Finding
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough
 from npmp.robots.proposal.limbs import check_forward, find_limbs
@@ -77,7 +77,7 @@ def propose(
     where = (folder or Path()) / "robot.yaml"
 
     def drafted() -> Draft:
-        draft = Draft(mjcf, reference or str(mjcf.resolve()), chosen, model, at_zero(model), bool(dropped))
+        draft = Draft(mjcf, reference or str(mjcf.resolve()), chosen, model, posed(model), bool(dropped))
         if dropped:
             some = ", ".join(dropped[:4]) + (" ..." if len(dropped) > 4 else "")
             draft.note("meshes", f"{len(dropped)} that would collide left out: {some}", "their files are missing")

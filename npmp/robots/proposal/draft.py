@@ -59,14 +59,6 @@ class Draft:
         return len(self.legs) == 4
 
 
-def posed(model: mujoco.MjModel, joints: FloatArray) -> mujoco.MjData:
-    data = mujoco.MjData(model)
-    data.qpos[:] = np.concatenate([[0, 0, 0, 1, 0, 0, 0], joints])
-    mujoco.mj_kinematics(model, data)
-    mujoco.mj_comPos(model, data)
-    return data
-
-
 def anchor_of(draft: Draft, joint: int) -> FloatArray:
     """(3,) a hinge's anchor in the base's frame at zero joints [m]."""
     return np.array(draft.zero.xanchor[joint + 1])

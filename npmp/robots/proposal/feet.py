@@ -8,8 +8,9 @@ import mujoco
 import numpy as np
 
 from mocap_data.errors import InputError
+from npmp.robots.adapt import posed
 from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, in_base, in_body, posed, rounded, short
+from npmp.robots.proposal.draft import Draft, in_base, in_body, rounded, short
 from npmp.robots.proposal.shapes import is_round, sole_geoms, surface_of
 
 _SOLE_RADIUS = 0.005  # [m] of the spheres that a flat sole is described by

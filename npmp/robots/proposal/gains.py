@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive
+from npmp.robots.adapt import Drive, posed
 from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, anchor_of, content_of, posed
+from npmp.robots.proposal.draft import Draft, anchor_of, content_of
 from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.robot import Robot, build
 

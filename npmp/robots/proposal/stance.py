@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 from scipy.optimize import least_squares
 
+from npmp.robots.adapt import posed
 from npmp.robots.fields import FloatArray
 from npmp.robots.proposal.draft import (
     Draft,
@@ -16,7 +17,6 @@ from npmp.robots.proposal.draft import (
     axis_of,
     model_range,
     pitch_joints,
-    posed,
     short,
 )
 from npmp.robots.proposal.shapes import end_of_leg, is_round, sole_geoms
