@@ -107,7 +107,7 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     torch.testing.assert_close(walk.under_feet(state, footing), relief, atol=1e-4, rtol=0)
     # postures count from there, too: two moments
     both = RobotState(*(torch.stack((part, part)) for part in state.above(footing[:, 0])))
-    stood = state.root_pos[:, 2] - ground.mean(-1)
+    stood = state.root_pos[:, 2] - ground.mean((-1, -2))  # over feet, and over a foot's points
     for height in from_ground(both, walk, footing).root_pos[..., 2]:
         torch.testing.assert_close(height, stood, atol=1e-4, rtol=0)
     # two moments as imagination has them, heights above the footing; feet then 0.5 m/s on along x
