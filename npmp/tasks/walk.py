@@ -83,7 +83,7 @@ class WalkConfig:
     # and for feet that they press into MuJoCo's soft ground, by the depth [1/m]: who stamps
     press_weight: float = 100.0
     # and, where they walk, for feet that stay below the swing height, by the part that is missing (`unlifted`)
-    lift_weight: float = 0.0
+    lift_weight: float = 0.5
 
     def __post_init__(self) -> None:
         if self.command_range is not None:

@@ -89,7 +89,7 @@ def test_updates_lower_the_imagined_loss(
 ) -> None:
     alone = {"beta": 0.0, "posture": 0.0, "effort": 0.0, "smoothness": 0.0}
     config = ModelTrainerConfig(**{**vars(TINY), "policy_batch": 64, **alone})
-    plain = replace(walking, drag_weight=0.0, press_weight=0.0, acceleration=(100.0, 100.0, 100.0))
+    plain = replace(walking, drag_weight=0.0, press_weight=0.0, lift_weight=0.0, acceleration=(100.0, 100.0, 100.0))
     run = trainer(robot, plain, skill, policy, config=config)
     run.warm_up()
     lost = [run.improve_policy()["imagined_task"] for _ in range(60)]

@@ -95,7 +95,7 @@ def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> Non
 
 
 def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) -> None:
-    env = rough_env(robot, 7, "slopes", drag_weight=0.7, press_weight=0.0)
+    env = rough_env(robot, 7, "slopes", drag_weight=0.7, press_weight=0.0, lift_weight=0.0)
     for _ in range(5):
         env.step(still(env))
     walk, state = env.task, env.task.unmoved(env.state)
