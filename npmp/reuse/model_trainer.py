@@ -70,7 +70,9 @@ class ModelTrainerConfig(ThroughModelConfig):
     # k_0 and k_d of Hwangbo's curriculum: effort and smoothness count k times, k <- k ** k_d with every iteration
     cost_curriculum: tuple[float, float] = (1.0, 0.997)
     imagine_pushes: bool = True  # a push that there is where imagination starts goes on
-    clone_steps: int = 320  # control steps per robot of what the policy is first fitted to
+    # control steps per robot of what the policy is first fitted to; None: 64 of tracking recordings, which begin
+    # anywhere, or 320 of wandering, which begins standing; more where a sequence and its window take them
+    clone_steps: int | None = None
     clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
     clone_batch: int = 128  # sequences per update
     clone_sequence: int = 32  # control steps of each
@@ -79,7 +81,9 @@ class ModelTrainerConfig(ThroughModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.at_least_one(self, "horizon", "clone_steps", "clone_batch", "clone_sequence")
+        ranges.at_least_one(self, "horizon", "clone_batch", "clone_sequence")
+        if self.clone_steps is not None:
+            ranges.at_least_one(self, "clone_steps")
         ranges.pairs(self, "clone_lr", "cost_curriculum")
         ranges.above_zero(self, "clone_lr", "clone_window_s")
         ranges.not_negative(
@@ -135,8 +139,9 @@ class ModelTrainer(Resumable):
         if recordings is not None and self.clones:
             skill.check_encoder(env.robot)
         least = self.clone_window + c.clone_sequence
-        if self.clones and c.clone_steps < least:
-            raise InputError(f"algo.clone_steps={c.clone_steps}: sequences and what follows them take {least}")
+        self.clone_steps = c.clone_steps or max(least, 64 if recordings is not None else 320)
+        if self.clones and self.clone_steps < least:
+            raise InputError(f"algo.clone_steps={self.clone_steps}: sequences and what follows them take {least}")
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         self.online = policy.to(env.device)
         self.average = copy.deepcopy(policy).requires_grad_(False)
@@ -180,7 +185,7 @@ class ModelTrainer(Resumable):
     @property
     def steps_before(self) -> int:
         """Environment steps before the first iteration."""
-        shown = self.config.clone_steps if self.demonstrates else 0
+        shown = self.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
     @property
@@ -206,7 +211,7 @@ class ModelTrainer(Resumable):
         require_batch(c.policy_batch, c.horizon, c.model_hidden, sizes["state"], key="algo.policy_batch")
         if self.demonstrates:
             width, net = 2 * sizes["state"] + env.robots.sensing.width + 3 * sizes["z"], self.online.net.config
-            require_demonstration(c.clone_steps, env.num_envs, width)
+            require_demonstration(self.clone_steps, env.num_envs, width)
             units = (net.input_width, net.hidden_width, net.hidden_width, 4 * net.lstm_width)
             require_batch(c.clone_batch, c.clone_sequence, units, width, key="algo.clone_batch")
         return Replay(c.replay_steps, env.num_envs, sizes, env.device, frames=1)
@@ -233,8 +238,8 @@ class ModelTrainer(Resumable):
             PriorActor(self.skill, self.generator) if recordings is None else TrackingActor(self.skill, self.generator)
         )
         env = self.env if recordings is None else self.env.beside(recordings, seed=self.seed + 1)
-        shown = demonstrate(Demonstrator(actor, self.generator, c.action_noise), env, c.clone_steps)
-        self.env_steps += c.clone_steps * env.num_envs
+        shown = demonstrate(Demonstrator(actor, self.generator, c.action_noise), env, self.clone_steps)
+        self.env_steps += self.clone_steps * env.num_envs
         if recordings is None:
             held = PostureRange(held_up(shown, round(_WHOLE / env.dt)))
             self.postures.low.copy_(held.low)
