@@ -1,4 +1,4 @@
-"""What `npmp bench retarget` measures: the whole pipeline, the pose solve alone, and memory.
+"""What `npmp bench retarget` measures: the whole pipeline, and the pose solve alone.
 
 Shapes: T frames, M markers, J joints.
 """
@@ -6,11 +6,8 @@ Shapes: T frames, M markers, J joints.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,16 +20,14 @@ import numpy as np
 from omegaconf import DictConfig
 
 import retarget
-from mocap_data import Clip, dog_gait, read_motions
+from mocap_data import Clip, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.cluster import ROOT
 from npmp.experiments import retarget as retarget_verb
 from npmp.experiments.common import Run, at_least, compose, cpus
 from npmp.experiments.recordings import gather
 from npmp.experiments.retarget import options_of
-from npmp.memory import peak_bytes
 from npmp.robots import Robot
 from retarget import inverse_kinematics, kinematics
 from retarget.pipeline import targets_of
@@ -40,12 +35,10 @@ from retarget.prepared_robot import PreparedRobot
 from retarget.quality import overall_rms
 from retarget.targets import MIN_FRAMES, prepared_for
 
-WARM_UP_FRAMES = 120  # before memory is measured: loads the code; buffers of fixed size count in both lengths
-
 
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Frames per second of the recordings, through everything and of the pose solve alone; memory where asked for."""
-    at_least(config, repeats=1, frames=MIN_FRAMES, memory_frames=WARM_UP_FRAMES)
+    """Frames per second of the recordings, through everything and of the pose solve alone."""
+    at_least(config, repeats=1, frames=MIN_FRAMES)
     settings = compose("retarget", [f"robot={config.robot.name}"])
     settings.source = config.source
     settings.report = None
@@ -54,7 +47,6 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     return {
         **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
         **pose_figures(clips, robot, options_of(settings, retarget.Options), config),
-        **(memory_figures(config.robot.name, int(config.memory_frames)) if config.memory else {}),
     }
 
 
@@ -170,50 +162,3 @@ def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, flo
         squares.append(error)
         costs.append((weight * error).sum(axis=-1) + problem.regularization * bend)
     return float(np.sqrt(np.concatenate(squares).mean())), float(np.concatenate(costs).mean())
-
-
-# --- memory ---
-
-
-def memory_figures(robot: str, frames: int) -> dict[str, Any]:
-    """How much `npmp retarget` grows at its peak with a generated recording of `frames` frames, and of ten times as
-    many.
-
-    Each in a process of its own, above what a short recording took before. `memory_ratio` is growth per frame at ten
-    times over growth per frame at once the length: at most 1 where memory grows no faster than the frames.
-    """
-    once, tenfold = (_growth_in_child(robot, count) / count for count in (frames, 10 * frames))
-    return {
-        "bytes_per_frame": round(tenfold),
-        "memory_ratio": round(tenfold / once, 3) if once > 0 else None,
-        "memory_frames": [frames, 10 * frames],
-    }
-
-
-def _growth_in_child(robot: str, frames: int) -> int:
-    code = f"from npmp.experiments.bench_retarget import print_growth; print_growth({robot!r}, {frames})"
-    path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
-    child = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
-    )
-    return int(json.loads(child.stdout.strip().splitlines()[-1]))
-
-
-def print_growth(robot: str, frames: int) -> None:
-    """Print how many bytes this process grows by at its peak while it retargets a generated walk of `frames` frames."""
-    with tempfile.TemporaryDirectory() as folder:
-        for count in (WARM_UP_FRAMES, frames):
-            clip = dog_gait("walk", duration_s=count / 60.0)
-            np.savez(
-                Path(folder) / f"{count}.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
-            )
-        del clip
-
-        def peak_after(count: int) -> int:
-            arguments = [f"robot={robot}", f"source={folder}/{count}.npz", f"out={folder}/{count}.h5"]
-            if retarget_verb.main([*arguments, "up=z", "report=null"]) != 0:
-                raise RuntimeError(f"npmp retarget failed on {count} frames")
-            return peak_bytes()
-
-        before = peak_after(WARM_UP_FRAMES)
-        print(json.dumps(peak_after(frames) - before))

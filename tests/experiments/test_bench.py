@@ -10,8 +10,7 @@ import pytest
 
 from mocap_data import dog_gait
 from npmp.experiments import cli
-from npmp.experiments.bench_retarget import Track, eq8, memory_figures, tracks_of
-from npmp.memory import peak_bytes
+from npmp.experiments.bench_retarget import Track, eq8, tracks_of
 from npmp.robots import Robot
 
 
@@ -51,13 +50,6 @@ def test_eq8_by_hand(tracks: list[Track]) -> None:
     assert rms == pytest.approx(0.03 / np.sqrt(goal.shape[1]))
     weight = 1.0 if problem.weight is None else problem.weight[0]
     assert cost == pytest.approx(weight * 0.0009 + problem.regularization * 0.01)
-
-
-def test_memory(robot: Robot) -> None:
-    figures = memory_figures(robot.name, 200)
-    assert figures["memory_frames"] == [200, 2000]
-    assert 0 < figures["bytes_per_frame"] < 1e6
-    assert peak_bytes() > 1e7
 
 
 def test_the_environment_on_warp(capsys: pytest.CaptureFixture[str]) -> None:
