@@ -1,16 +1,14 @@
 """What `npmp bench actors` measures: samples per second of one collector and more with a learner that only counts, what
-they send, what a learner takes for it; and by simulation, what more of them would give."""
+they send, and what a learner takes for it."""
 
 from __future__ import annotations
 
-import heapq
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -25,8 +23,6 @@ from npmp.tasks.imitation import Imitation
 from npmp.training.collectors import CollectorsConfig, Distributed
 from npmp.training.imitation import ImitationSettings, make_trainer
 from npmp.training.trainer import Distributable, Gathered
-
-MODELLED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 
 
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
@@ -45,33 +41,14 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
             rates[count].append(rate)
             say(f"{count} collectors: {rate:,.0f} steps/s, staleness {staleness[count]:.2f}")
     median = {count: statistics.median(found) for count, found in rates.items()}
-    costs = _costs(robot, motions, settings, run.seed)
-    each = replace(costs, collect_s=costs.steps / median[counts[0]] * counts[0])
     return {
         "algo": settings.algorithm,
         "cpus": cpus(),
         "samples_per_s": {str(count): round(rate, 1) for count, rate in median.items()},
         "ratio": {str(count): round(rate / median[counts[0]], 3) for count, rate in median.items()},
         "staleness": {str(count): round(value, 2) for count, value in staleness.items()},
-        "bytes_per_step": round(costs.batch_bytes / costs.steps, 1),
-        "weights_bytes": costs.weights_bytes,
-        "learner_steps_per_s": round(costs.steps / costs.learn_s, 1),
-        "modelled": [modelled(each, count) for count in MODELLED],
-        "modelled_with_a_learner_100_times_as_fast": [
-            modelled(replace(each, learn_s=each.learn_s / 100), count) for count in MODELLED
-        ],
+        **_costs(robot, motions, settings, run.seed),
     }
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Of one batch of one collector."""
-
-    steps: int
-    collect_s: float
-    learn_s: float
-    batch_bytes: int
-    weights_bytes: int
 
 
 class Counting:
@@ -124,7 +101,8 @@ def _rate(
         trainer.close()
 
 
-def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> Costs:
+def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, float]:
+    """What a collector sends for each step and is sent, and what a learner makes of its batches."""
     trainer = _trainer(robot, motions, settings, settings.robots_at_once, seed)
     if hasattr(trainer, "warm_up"):
         trainer.warm_up()
@@ -136,7 +114,11 @@ def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: 
         trainer.iteration(0.0, gathered)
         spent.append(time.perf_counter() - begun)
     weights = sum(value.numel() * value.element_size() for value in trainer.acting_weights().values())
-    return Costs(gathered.env_steps, 0.0, statistics.median(spent[1:]), size, weights)
+    return {
+        "bytes_per_step": round(size / gathered.env_steps, 1),
+        "weights_bytes": weights,
+        "learner_steps_per_s": round(gathered.env_steps / statistics.median(spent[1:]), 1),
+    }
 
 
 def _bytes(tree: Any) -> int:
@@ -148,41 +130,3 @@ def _bytes(tree: Any) -> int:
     if isinstance(tree, tuple | list):
         return sum(map(_bytes, tree))
     return _bytes(vars(tree)) if is_dataclass(tree) else 0
-
-
-def modelled(costs: Costs, count: int, *, updates: int = 1000, jitter: float = 0.1) -> dict[str, float]:
-    """A queue: collectors take `collect_s` for a batch, with a spread, and begin the next when the learner takes it.
-
-    The learner takes half as many batches at once as there are collectors, `learn_s` for each. Networks and object
-    stores cost nothing.
-
-    Returns: steps per second, the share of its time that the learner is at work, mean staleness, and what is sent per
-    second to the learner and from it.
-    """
-    rng, at_once = np.random.default_rng(0), max(1, count // 2)
-
-    def span() -> float:
-        return costs.collect_s * float(np.clip(1.0 + jitter * rng.standard_normal(), 0.1, 2.0))
-
-    queue = [(span(), i, 0) for i in range(count)]  # when a batch is there, whose it is, on what weights
-    heapq.heapify(queue)
-    now, first, behind, settled = 0.0, 0.0, list[int](), 10
-    for done in range(settled + updates):
-        if done == settled:
-            first, behind = now, []
-        taken = [heapq.heappop(queue) for _ in range(at_once)]
-        now = max(now, taken[-1][0])
-        for _, i, version in taken:
-            behind.append(done - version)
-            heapq.heappush(queue, (now + span(), i, done))
-        now += costs.learn_s * at_once
-    batches = updates * at_once
-    rate = batches / (now - first)
-    return {
-        "actors": count,
-        "steps_per_s": round(rate * costs.steps),
-        "learner_busy": round(min(1.0, rate * costs.learn_s), 3),
-        "staleness": round(statistics.mean(behind), 2),
-        "received_mb_per_s": round(rate * costs.batch_bytes / 1e6, 1),
-        "sent_mb_per_s": round(rate * costs.weights_bytes / 1e6, 1),
-    }

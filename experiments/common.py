@@ -289,8 +289,6 @@ def hydra_arguments(
             key, equals, value = argument.partition("=")
             if not re.fullmatch(r"[~+]{0,2}\w[\w./@:\-]*", key):
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
-            if verb_name == "bench" and key == "sweep":  # as it was called until there were sweeps with names
-                key = "sweep_settings"
             if key == "experiment" and value.endswith((".yaml", ".yml")):
                 arguments[:0] = experiment_file(Path(value))  # what is given besides holds, wherever it stands
                 continue

@@ -285,7 +285,7 @@ def write_report(
                 ),
                 ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
             ],
-            retarget=report.retarget_rows(motions.motions),
+            motions=motions.motions,
             evaluation=evaluation,
             rollouts=out / "shipped" / "rollouts.h5",
             learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],

@@ -25,7 +25,6 @@ EXTRAS = {
     "c3d": "reads C3D recordings",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "warp": "sim=warp: physics on a GPU",
-    "bench": "npmp bench retarget",
     "ppo": "npmp imitate algo=ppo",
     "wandb": "logger=wandb",
     "search": "hydra/sweeper=optuna: settings proposed by scores",

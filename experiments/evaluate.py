@@ -159,7 +159,7 @@ def write_page(
             title=f"Imitation by {skill.robot}",
             subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
             + (f"; {seen} of recordings that the module was trained on" if seen else ""),
-            retarget=report.retarget_rows(motions.motions),
+            motions=motions.motions,
             evaluation=result,
             rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],

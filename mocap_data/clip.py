@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mocap_data.arrays import Array, read_only
 from mocap_data.errors import InputError, stretch, unknown
-from mocap_data.outside import require_memory
 from mocap_data.sanity import require_moderate, require_rate
 
 _CYCLE = -2
@@ -123,32 +119,3 @@ class Clip:
         """
         part = stretch(f"clip {self.name!r}", start, stop, self.num_frames)
         return dataclasses.replace(self, positions=self.positions[part])
-
-    def resample(self, rate_hz: float) -> Clip:
-        """The clip at another rate, by cubic splines through the keypoints (linear below four frames).
-
-        The first frame stays; frames run as far as the recording does, never beyond it.
-
-        Raises:
-          InputError: for a rate that no clip has, or more frames than memory holds.
-        """
-        from scipy.interpolate import CubicSpline
-
-        require_rate(rate_hz, f"clip {self.name!r}: the new")
-        if rate_hz == self.rate_hz:
-            return self
-        last = (self.num_frames - 1) / self.rate_hz  # [s]
-        # at the peak the new positions three times, and of the old the polynomials' coefficients with their sources
-        values = 3 * len(self.names) * (3.0 * last * rate_hz + 8.0 * self.num_frames)
-        what = f"clip {self.name!r}: {self.duration_s:,.0f} s resampled from {self.rate_hz:g} to {rate_hz:g} Hz"
-        require_memory(8.0 * values, what)
-        old = np.arange(self.num_frames) / self.rate_hz
-        # 1e-9: a last frame that coincides up to rounding is kept
-        new = np.minimum(np.arange(math.floor(last * rate_hz + 1e-9) + 1) / rate_hz, last)
-        if self.num_frames >= 4:
-            positions = CubicSpline(old, self.positions, axis=0)(new)
-        else:
-            flat = self.positions.reshape(self.num_frames, -1)
-            columns = [np.interp(new, old, column) for column in flat.T]
-            positions = np.stack(columns, axis=1).reshape(len(new), len(self.names), 3)
-        return dataclasses.replace(self, positions=positions, rate_hz=float(rate_hz))

@@ -7,9 +7,7 @@ anymal_b (12 joints, 8 physics steps per control step), given beside them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import mujoco
 
@@ -78,18 +76,3 @@ def require_context(frames: int, width: int, hidden: int, *, key: str = "task.fu
     Raises: InputError.
     """
     require_memory(4 * width * (3 * frames + 4 * hidden) + 64 * _MIB, f"{key}: {width:,} features of the coming frames")
-
-
-def peak_bytes() -> int:
-    """The most resident memory that this process has had [bytes].
-
-    From /proc where there is one: `ru_maxrss` of a fresh process starts from its parent's there.
-    """
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return 1024 * int(line.split()[1])
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most

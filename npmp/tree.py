@@ -49,9 +49,9 @@ def leaves(tree: Tree) -> list[Tensor]:
     return found
 
 
-def stack_trees(trees: list[Tree], dim: int = 0) -> Tree:
-    """Trees of one structure -> one tree whose leaves are stacked along a new axis `dim`."""
-    return map_tree(lambda *tensors: torch.stack(tensors, dim), trees[0], *trees[1:])
+def stack_trees(trees: list[Tree]) -> Tree:
+    """Trees of one structure -> one tree whose leaves are stacked along a new first axis."""
+    return map_tree(lambda *tensors: torch.stack(tensors), trees[0], *trees[1:])
 
 
 def cat_trees(trees: list[Tree], dim: int = 0) -> Tree:

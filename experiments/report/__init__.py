@@ -10,7 +10,6 @@ from npmp.experiments.report.data import (
     command_line,
     machine_summary,
     made_by,
-    retarget_rows,
     scrub,
     versions,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "is_report",
     "machine_summary",
     "made_by",
-    "retarget_rows",
     "scrub",
     "versions",
 ]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from omegaconf import DictConfig, OmegaConf
 
 import npmp
+from mocap_data.motion import ReferenceMotion
 from npmp.experiments.common import cpus
 
 FloatArray = npt.NDArray[np.float64]
@@ -59,8 +60,7 @@ class ReportData:
     Attributes:
         title, subtitle: the heading.
         headline: (label, value, caption) figures at the top; from `evaluation` when empty.
-        retarget: a mapping per clip: `name`, `rms_marker_m`, `foot_slide_mps`, `penetration_m`, `limit_violations`,
-          others.
+        motions: whose figures of retargeting are shown.
         evaluation: the content of evaluation.json.
         rollouts: path of rollouts.h5.
         learning: (title, path of metrics.csv) per run.
@@ -73,21 +73,13 @@ class ReportData:
     title: str = "Report"
     subtitle: str = ""
     headline: Sequence[tuple[str, str, str]] = ()
-    retarget: Sequence[Mapping[str, Any]] | None = None
+    motions: Sequence[ReferenceMotion] = ()
     evaluation: Mapping[str, Any] | None = None
     rollouts: Path | str | None = None
     learning: Sequence[tuple[str, Path | str]] = ()
     walking: Walking | None = None
     robot: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-
-
-def retarget_rows(motions: Sequence[Any]) -> list[dict[str, Any]]:
-    """The retarget table of a sequence of ReferenceMotion: name, frames, duration and every quality figure."""
-    return [
-        {"name": m.name, "duration_s": len(m.qpos) / m.rate_hz, **{k: float(v) for k, v in m.quality.items()}}
-        for m in motions
-    ]
 
 
 def versions() -> dict[str, str]:

@@ -14,11 +14,13 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluated import Rollout, Rollouts, read_rollouts
 from npmp.experiments.report import figures, replay
 from npmp.experiments.report.data import ReportData, Walking
 from npmp.experiments.report.figures import Line
+from npmp.experiments.report.motion_table import motion_table
 from npmp.experiments.report.parts import (
     FOOT_CSS,
     Bar,
@@ -71,11 +73,12 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
             section,
             _imitation(data, rollouts, index),
             _walking(data.walking, index),
-            _retarget(data.retarget),
+            _retarget(data.motions),
             _learning(data.learning),
         ],
         replay=packed,
         provenance=data.provenance,
+        scripts=("page.js", "tables.js"),
     )
 
 
@@ -330,41 +333,14 @@ def _error_bars(walking: Walking) -> Bars:
 
 # ---- retargeting, learning, provenance
 
-# Key of a row -> heading and factor to the heading's unit, in the order of the table.
-_QUALITY: dict[str, tuple[str, float]] = {
-    "frames": ("frames", 1.0),
-    "duration_s": ("duration (s)", 1.0),
-    "rms_marker_m": ("marker error, RMS (cm)", 100.0),
-    "max_marker_m": ("marker error, largest (cm)", 100.0),
-    "foot_slide_mps": ("foot slide (cm/s)", 100.0),
-    "penetration_m": ("floor penetration (cm)", 100.0),
-    "float_m": ("standing feet above the floor (cm)", 100.0),
-    "limit_violations": ("limit violations", 1.0),
-    "velocity_violations": ("velocity violations", 1.0),
-    "self_collision_share": ("self-collision (% of frames)", 100.0),
-}
-# The rest of a motion's figures are for the report of `npmp retarget`.
-_HIDDEN = (
-    "name", "foot_slide_share", "near_floor_mps", "stance_lost_share", "penetration_p99_m",
-    "body_penetration_m", "jerk_rms", "body_scale", "floor_slope",
-)  # fmt: skip
 
-
-def _retarget(rows: Sequence[Mapping[str, Any]] | None) -> Section | None:
-    if not rows:
+def _retarget(motions: Sequence[ReferenceMotion]) -> Section | None:
+    if not motions:
         return None
-    keys = [k for k in _QUALITY if any(k in r for r in rows)]
-    keys += list(dict.fromkeys(k for r in rows for k in r if k not in _QUALITY and k not in _HIDDEN))
-    told = {k: _QUALITY.get(k, (k.replace("_", " "), 1.0)) for k in keys}
-
-    table = [[row["name"], *(number(row.get(k, math.nan) * told[k][1]) for k in keys)] for row in rows]
-    means = [["mean", *(number(_mean(row.get(k, math.nan) for row in rows) * told[k][1]) for k in keys)]]
     words = (
         "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
     )
-    columns = ["clip", *(heading for heading, _ in told.values())]
-    shown = Table(columns, table, means if len(rows) > 1 else ())
-    return Section("retargeting", "Retargeting", [Words(words), shown])
+    return Section("retargeting", "Retargeting", [Words(words), motion_table(motions)])
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.

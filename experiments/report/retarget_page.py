@@ -22,6 +22,7 @@ from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.experiments.report import figures
 from npmp.experiments.report.figures import Line, Stretch
+from npmp.experiments.report.motion_table import motion_table
 from npmp.experiments.report.page import replay_section
 from npmp.experiments.report.parts import (
     FOOT_CSS,
@@ -30,7 +31,6 @@ from npmp.experiments.report.parts import (
     Charts,
     Fold,
     Lines,
-    Row,
     Section,
     Table,
     Words,
@@ -42,8 +42,8 @@ from npmp.experiments.report.replay import ReplayClip
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
 from retarget.ground import runs
-from retarget.overview import by_kind, median_of, originals_of
-from retarget.quality import BAD, SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
+from retarget.overview import median_of, originals_of
+from retarget.quality import SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
 
 MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
@@ -271,56 +271,17 @@ def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
 
 # ---- the table
 
-# Key of quality -> heading, factor, decimals.
-COLUMNS: dict[str, tuple[str, float, int]] = {
-    "rms_marker_m": ("marker RMS (cm)", 100.0, 2),
-    "max_marker_m": ("marker max (cm)", 100.0, 1),
-    "foot_slide_mps": ("foot slide (cm/s)", 100.0, 2),
-    "foot_slide_share": ("sliding steps (%)", 100.0, 1),
-    "near_floor_mps": ("speed near floor (cm/s)", 100.0, 1),
-    "stance_lost_share": ("stances lost (%)", 100.0, 1),
-    "penetration_p99_m": ("feet sunk, p99 (mm)", 1000.0, 1),
-    "penetration_m": ("feet sunk, max (mm)", 1000.0, 1),
-    "float_m": ("feet floating, p99 (mm)", 1000.0, 1),
-    "body_penetration_m": ("body sunk (mm)", 1000.0, 1),
-    "limit_violations": ("beyond position limits", 1.0, 0),
-    "velocity_violations": ("beyond velocity limits", 1.0, 0),
-    "self_collision_share": ("self-collision (%)", 100.0, 1),
-    "jerk_rms": ("jerk (rad/s³)", 1.0, 0),
-    "leg_orientation_deg": ("leg orientation (deg)", 1.0, 1),
-}
-
 
 def _table(data: RetargetReport) -> Section | None:
-    if not data.motions:
+    motions = data.motions
+    if not motions:
         return None
-    keys = [key for key in COLUMNS if any(key in motion.quality for motion in data.motions)]
-    splits = any(motion.split for motion in data.motions)
-    rows: list[Row] = []
-    for motion in data.motions[:MAX_ROWS]:
-        values = {key: motion.quality.get(key, math.nan) for key in keys}
-        cells = [_cell(key, value, bad=value >= BAD.get(key, math.inf)) for key, value in values.items()]
-        split = [motion.split] if splits else []
-        rows.append([motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split])
-    last: list[Row] = []
-    kinds = {f"median of {len(group)}: {kind}": group for kind, group in by_kind(data.motions).items()}
-    for name, group in ({"median": data.motions} | kinds).items():
-        length = float(np.median([motion.duration_s for motion in group]))
-        cells = [_cell(key, median_of(group, key)) for key in keys]
-        last.append([name, Cell.of(length, 1), *cells, *[""] * (2 if splits else 1)])
     words = (
         "Worst first; a click on a heading sorts. At the end medians, of all and by kind of movement. "
         "Mirror images have the figures of what they mirror."
     )
-    more = [Words(f"The worst {MAX_ROWS} of {len(data.motions)}.", "")] if len(data.motions) > MAX_ROWS else []
-    headings = ["motion", "s", *(COLUMNS[key][0] for key in keys), "weight", *(["split"] if splits else [])]
-    return Section("motions", "Motions", [Words(words), *more, Table(headings, rows, last, sortable=True, tall=True)])
-
-
-def _cell(key: str, value: float, *, bad: bool = False) -> Cell:
-    """A figure of quality in its column's unit."""
-    _, factor, decimals = COLUMNS[key]
-    return Cell.of(value * factor, decimals, bad=bad)
+    more = [Words(f"The worst {MAX_ROWS} of {len(motions)}.", "")] if len(motions) > MAX_ROWS else []
+    return Section("motions", "Motions", [Words(words), *more, motion_table(motions, most=MAX_ROWS)])
 
 
 # ---- curves

@@ -404,9 +404,7 @@ def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
     bones = [bone for bone in skeleton.bones if bone.dofs]
     if not bones:
         raise InputError(f"{path}: no bone of the skeleton {skeleton.name!r} has a dof, so there is no motion to read")
-    values = _fast_frames(body, bones)
-    if values is None:
-        values = _slow_frames(path, body, first_line, bones)
+    values = _frames(path, body, first_line, bones)
     check_size(path, len(next(iter(values.values()))), len(skeleton.bones))
     for bone in bones:
         turns = [i for i, dof in enumerate(bone.dofs) if dof in _TURNS]
@@ -416,7 +414,6 @@ def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
 
 
 _LINE_AT = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_PIECE = 1 << 22  # bytes looked at together: each word of them is an object of some 50 bytes
 
 
 def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
@@ -430,62 +427,8 @@ def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
     raise InputError(f"{path} has a header but no frames; the file is cut short")
 
 
-def _fast_frames(body: bytes, bones: list[Bone]) -> dict[str, Array] | None:
-    """The frames of a file in which all are alike (the usual one) as values per bone; None where it is not just
-    that."""
-    words = [line.split() for line in body[: 200 * (len(bones) + 1)].splitlines()[: len(bones) + 1]]
-    dofs = {bone.name.encode(): len(bone.dofs) for bone in bones}
-    names = [row[0] for row in words[1:] if row]
-    if len(words[0]) != 1 or sorted(names) != sorted(dofs) or len(words) != len(names) + 1:
-        return None
-    widths = [1 + dofs[name] for name in names]
-    places = np.cumsum([1, *widths[:-1]]).tolist()  # of the names among the words of a frame
-    rows = []
-    left: list[bytes] = []  # of a frame that goes on in the next piece
-    for piece in _pieces(body):
-        left += piece.split()
-        whole = len(left) - len(left) % (1 + sum(widths))
-        frames, left = left[:whole], left[whole:]
-        table = _numbers_of_frames(frames, places, names, 1 + sum(widths))
-        if table is None:
-            return None
-        rows.append(table)
-    values = np.concatenate(rows)
-    if left or not len(values) or (np.diff(values[:, 0]) != 1.0).any():
-        return None
-    values = values[:, 1:]
-    stops = np.cumsum([dofs[name] for name in names]).tolist()
-    return {name.decode(): values[:, stop - dofs[name] : stop].copy() for name, stop in zip(names, stops, strict=True)}
-
-
-def _pieces(body: bytes) -> Iterator[bytes]:
-    """A text in pieces of a few MB that end where a line does."""
-    start = 0
-    while start < len(body):
-        stop = start + _PIECE
-        if stop < len(body):
-            newline = body.find(b"\n", stop)
-            stop = len(body) if newline < 0 else newline + 1
-        yield body[start:stop]
-        start = stop
-
-
-def _numbers_of_frames(words: list[bytes], places: list[int], names: list[bytes], size: int) -> Array | None:
-    """The numbers (T, size - names) of whole frames of `size` words; None unless every name is in its place."""
-    for removed, (place, name) in enumerate(zip(reversed(places), reversed(names), strict=True)):
-        step = size - removed  # words of a frame that are left
-        if set(words[place::step]) - {name}:
-            return None
-        del words[place::step]
-    try:
-        values = np.array(words, dtype=np.float64)
-    except ValueError:
-        return None
-    return values.reshape(-1, size - len(names)) if np.isfinite(values).all() else None
-
-
-def _slow_frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict[str, Array]:
-    """The frames line by line, bones in any order, to say which line is wrong."""
+def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict[str, Array]:
+    """The values of all frames per bone; in a frame bones stand in any order."""
     dofs = {bone.name.encode(): bone.dofs for bone in bones}
     rows: dict[bytes, list[list[bytes]]] = {name: [] for name in dofs}
     numbers: dict[bytes, list[int]] = {name: [] for name in dofs}

@@ -116,15 +116,11 @@ def position_errors(
 Part = tuple[Trace, int, int]  # of a trace, from a moment to before another
 
 
-def _predict(model: ActuatorModel, parts: list[Part], latent: Tensor | None = None) -> tuple[Tensor, Tensor, list[int]]:
+def _predict(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tensor, list[int]]:
     """Torques, and currents where the model tells them, (T, N, 1 or 2) [Nm, A] of N parts of traces one step ahead and
-    on the model's own, T those of the longest, and how many moments count of each.
-
-    latent: (N, d) of each; None: as `_begin`."""
+    on the model's own, T those of the longest, and how many moments count of each."""
     inputs, torque, counts = _side_by_side(model, parts)
     memory = _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0])
-    if latent is not None:
-        memory = memory._replace(latent=latent)
     rolled = _told(model, inputs, memory)
     return (_told(model, inputs, memory, torque) if model.recursive else rolled), rolled, counts
 

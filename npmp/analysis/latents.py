@@ -35,9 +35,9 @@ class LatentUse(NamedTuple):
         """The dimensions, the one that carries most first."""
         return [int(i) for i in torch.argsort(self.kl, descending=True, stable=True)]
 
-    def active(self, threshold: float = ACTIVE_NATS) -> int:
-        """Dimensions that carry more than `threshold` nats a step."""
-        return int((self.kl > threshold).sum())
+    def active(self) -> int:
+        """Dimensions that carry more than `ACTIVE_NATS` a step."""
+        return int((self.kl > ACTIVE_NATS).sum())
 
 
 def latent_use(

@@ -152,7 +152,7 @@ class TaskEnv(Generic[T]):
         low = self.task.local_state(state).root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
         return low | (state.root_rot[..., 2, 2] < 0.5)
 
-    @serial_if_small()
+    @serial_if_small
     def reset(self, mask: Tensor | None = None, **where: Tensor) -> RobotState:
         """Start new episodes.
 
@@ -186,7 +186,7 @@ class TaskEnv(Generic[T]):
             self.age = torch.randint(self._episode_steps, n, generator=self.generator, device=self.device)
         return self.state
 
-    @serial_if_small()
+    @serial_if_small
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)

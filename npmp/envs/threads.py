@@ -25,30 +25,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def serial_if_small(
-    worth_it: int = _WORTH_IT,
-) -> Callable[[Callable[Concatenate[Env, P], R]], Callable[Concatenate[Env, P], R]]:
-    """Decorates an environment's method: torch runs on the calling thread alone where the robots are fewer than
-    `worth_it`.
+def serial_if_small(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
+    """Decorates an environment's method: torch runs on the calling thread alone where the robots are few.
 
     The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out. Off
     the main thread it stays as it is: beside a learner at work (algo.overlap), a change would reach the learner's sums
     at a moment that the clock decides, and with it their last bits.
     """
 
-    def decorate(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
-        @functools.wraps(method)
-        def run(self: Env, *args: P.args, **kwargs: P.kwargs) -> R:
-            threads = torch.get_num_threads()
-            beside = threading.current_thread() is not threading.main_thread()
-            if threads == 1 or beside or self.num_envs >= worth_it:
-                return method(self, *args, **kwargs)
-            torch.set_num_threads(1)
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                torch.set_num_threads(threads)
+    @functools.wraps(method)
+    def run(self: Env, *args: P.args, **kwargs: P.kwargs) -> R:
+        threads = torch.get_num_threads()
+        beside = threading.current_thread() is not threading.main_thread()
+        if threads == 1 or beside or self.num_envs >= _WORTH_IT:
+            return method(self, *args, **kwargs)
+        torch.set_num_threads(1)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            torch.set_num_threads(threads)
 
-        return run
-
-    return decorate
+    return run

@@ -28,13 +28,6 @@ def prior_std(alpha: float) -> float:
     return math.sqrt(1.0 - alpha * alpha)
 
 
-def sample_prior(z_prev: Tensor, alpha: float, generator: torch.Generator | None = None) -> Tensor:
-    """A step of the prior from z_{t-1} (..., d), eq. 5."""
-    noise = torch.randn(z_prev.shape, generator=generator, dtype=z_prev.dtype, device=z_prev.device)
-    zero = torch.zeros_like(z_prev)
-    return sample_posterior(z_prev, zero, zero + prior_std(alpha), alpha, noise)
-
-
 def sample_posterior(z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, noise: Tensor) -> Tensor:
     """z_t of the encoder, eq. 3, reparameterized: alpha z_{t-1} + mu + sigma noise, noise ~ N(0, I); all (..., d).
 

@@ -178,13 +178,7 @@ class VMPOLearner:
 
     @torch.no_grad()
     def act(
-        self,
-        observations: Tree,
-        state: Tree,
-        resets: Tensor,
-        *,
-        generator: torch.Generator | None = None,
-        deterministic: bool = False,
+        self, observations: Tree, state: Tree, resets: Tensor, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tree]:
         """One step of the behaviour policy (the target network).
 
@@ -192,10 +186,10 @@ class VMPOLearner:
             observations: tree [B, ...]. state: tree [B, ...]. resets: [B] bool, the step is the first of an
                 episode.
         Returns:
-            actions [B, A] (the mean if `deterministic`), their log-density [B], the state after the step.
+            actions [B, A], their log-density [B], the state after the step.
         """
         mean, std, state = self.target_policy(map_tree(lambda leaf: leaf[None], observations), state, resets[None])[:3]
-        actions = mean if deterministic else gaussian.sample(mean, std, generator)
+        actions = gaussian.sample(mean, std, generator)
         return actions[0], gaussian.log_prob(mean, std, actions)[0], state
 
     def learn(

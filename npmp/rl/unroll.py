@@ -17,15 +17,9 @@ from npmp.tree import Tree, leaves, map_tree, stack_trees, where_tree
 LSTMState = tuple[Tensor, Tensor]
 
 
-def reset_state(state: Tree, resets: Tensor, initial: Tree = None) -> Tree:
-    """Replace the state of the sequences whose `resets` [B] is true.
-
-    `state` has leaves [B, ...]; `initial` has the same structure and shapes that broadcast to it, zeros where
-    None.
-    """
-    if initial is None:
-        initial = map_tree(torch.zeros_like, state)
-    return where_tree(resets, initial, state)
+def reset_state(state: Tree, resets: Tensor) -> Tree:
+    """A state with leaves [B, ...], zero for the sequences whose `resets` [B] is true."""
+    return where_tree(resets, map_tree(torch.zeros_like, state), state)
 
 
 def unroll(
@@ -33,7 +27,6 @@ def unroll(
     inputs: Tree,
     state: Tree,
     resets: Tensor,
-    initial: Tree = None,
 ) -> tuple[Tree, Tree]:
     """Run `cell(input [B, ...], state) -> (output, state)` over time.
 
@@ -41,8 +34,7 @@ def unroll(
         cell: one step; a pure function of its arguments.
         inputs: tree with leaves [T, B, ...].
         state: tree with leaves [B, ...], the state before step 0.
-        resets: [T, B] bool, true at the first step of an episode.
-        initial: the state of a fresh episode, zeros where None.
+        resets: [T, B] bool, true at the first step of an episode, which starts from zeros.
     Returns:
         outputs with leaves [T, B, ...], and the state after step T - 1.
     Raises:
@@ -51,7 +43,7 @@ def unroll(
     _check_time_batch(inputs, resets)
     outputs = []
     for t in range(resets.shape[0]):
-        state = reset_state(state, resets[t], initial)
+        state = reset_state(state, resets[t])
         output, state = cell(map_tree(lambda leaf, t=t: leaf[t], inputs), state)
         outputs.append(output)
     return stack_trees(outputs), state

@@ -47,10 +47,6 @@ class Symmetry:
         """Positions or linear velocities (..., 3), each reflected. Permuting bodies is left to the caller."""
         return np.asarray(points, dtype=np.float64) * self.reflection
 
-    def mirror_rotation_vectors(self, vectors: ArrayLike) -> FloatArray:
-        """Angular velocities or rotation vectors (..., 3)."""
-        return np.asarray(vectors, dtype=np.float64) * -self.reflection
-
     def mirror_quaternions(self, quaternions: ArrayLike) -> FloatArray:
         """Orientations (..., 4) wxyz -> S R S: of the root, and of bodies aligned with it when all joints are zero."""
         return np.asarray(quaternions, dtype=np.float64) * np.concatenate([[1.0], -self.reflection])
@@ -82,12 +78,6 @@ class Symmetry:
         """(..., 7 + J) [m | unit quaternion wxyz | rad]."""
         position, quaternion, joints = np.split(np.asarray(qpos, dtype=np.float64), [3, 7], axis=-1)
         root = self.mirror_points(position), self.mirror_quaternions(quaternion)
-        return np.concatenate([*root, self.mirror_joints(joints)], axis=-1)
-
-    def mirror_qvel(self, qvel: ArrayLike) -> FloatArray:
-        """(..., 6 + J) [m/s in the world | rad/s in the root's frame | rad/s]."""
-        linear, angular, joints = np.split(np.asarray(qvel, dtype=np.float64), [3, 6], axis=-1)
-        root = self.mirror_points(linear), self.mirror_rotation_vectors(angular)
         return np.concatenate([*root, self.mirror_joints(joints)], axis=-1)
 
 

@@ -107,9 +107,9 @@ class Replay:
             told = torch.cat((told, self.floats["ground"][before, env] - self.floats["footing"][slot, env, :1]), -1)
         return Window(states, self.floats["setpoint"][before, env], told, valid)
 
-    def moments(self, batch: int, generator: torch.Generator, *, tracking: bool = False) -> dict[str, Tensor]:
-        """All fields at random single moments, (batch, ...) each; `tracking`: of robots that have reference left."""
-        return self._at(*self._draw(batch, 0, generator, tracking=tracking))
+    def moments(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """All fields at random single moments, (batch, ...) each."""
+        return self._at(*self._draw(batch, 0, generator))
 
     def _at(self, slot: Tensor, env: Tensor) -> dict[str, Tensor]:
         integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}

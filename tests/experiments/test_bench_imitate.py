@@ -1,4 +1,4 @@
-"""`npmp bench imitate`: what it prints for each algorithm, its sweep, and that measuring changes nothing."""
+"""`npmp bench imitate`: what it prints for each algorithm, and that measuring changes nothing."""
 
 from __future__ import annotations
 
@@ -55,20 +55,6 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
     figures = figures_of(capsys, data, [*SHORT["world_model"], "algo.num_envs=2", "algo.warmup_steps=10", "sim=warp"])
     assert (figures["sim"], figures["device"], figures["num_envs"]) == ("warp", "cpu", 2)
     assert 0.0 < figures["ratio_to_raw_physics"] <= 1.1
-
-
-def test_sweep(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npmp.experiments.bench_imitate.cpus", lambda: 1)
-    figures = figures_of(
-        capsys, data, [*SHORT["world_model"], "sweep_settings=true", "sweep_batch=[8,16]", "sweep_overlap=[false,true]"]
-    )
-    assert [(row["policy_batch"], row["overlap"]) for row in figures["sweep"]] == [
-        (8, False),
-        (8, True),
-        (16, False),
-        (16, True),
-    ]
-    assert figures["best"] == max(figures["sweep"][:2], key=lambda row: row["samples_per_s"])
 
 
 @pytest.mark.parametrize("hold", ["zero_order", "first_order"])

@@ -514,13 +514,6 @@ def test_retarget_sources_that_are_not_there(
     assert not (elsewhere / "motions.h5").exists()
 
 
-def test_bench_retarget_prints_json_last(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "retarget", "debug=tiny"]) == 0
-    figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    assert figures["frames_per_s"] > 0
-    assert 0 < figures["rms_marker_m"] < 0.05
-
-
 def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "figures.json"
     assert cli.main(["bench", "env", "debug=tiny", "seconds=0.2", f"out={out}"]) == 0

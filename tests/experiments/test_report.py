@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluated import read_rollouts
 from npmp.experiments import report
@@ -39,6 +40,10 @@ def swaying(robot: robots.Robot, frames: int, phase: float = 0.0) -> np.ndarray:
     qpos[:, 0] += 0.5 * t
     qpos[:, 7:] += 0.2 * np.sin(6 * t[:, None] + np.arange(12) + phase)
     return qpos
+
+
+def motion_of(robot: robots.Robot, name: str, **quality: float) -> ReferenceMotion:
+    return ReferenceMotion(name, swaying(robot, 20), 50.0, quality=quality)
 
 
 def write_rollouts(path: Path, robot: robots.Robot, clips: dict[str, int], **attributes: Any) -> Path:
@@ -93,15 +98,7 @@ def full(folder: Path, robot: robots.Robot, frames: int = 100) -> report.ReportD
         title="A run",
         subtitle="anymal_b",
         headline=[("Tracked", "50 %", "of each clip")],
-        retarget=[
-            {
-                "name": "walk",
-                "rms_marker_m": 0.0123,
-                "foot_slide_mps": 0.05,
-                "penetration_m": 0.002,
-                "limit_violations": 3,
-            }
-        ],
+        motions=[motion_of(robot, "walk", rms_marker_m=0.0123, foot_slide_mps=0.05, limit_violations=3.0)],
         evaluation=evaluation_of(list(names)),
         rollouts=write_rollouts(folder / "rollouts.h5", robot, names, tracked_frames=frames // 2),
         learning=[("Imitation", write_metrics(folder / "metrics.csv"))],
@@ -165,14 +162,14 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     assert len(page) < 60_000
 
 
-@pytest.mark.parametrize("part", ["retarget", "evaluation", "rollouts", "learning", "walking"])
+@pytest.mark.parametrize("part", ["motions", "evaluation", "rollouts", "learning", "walking"])
 def test_each_part_alone(tmp_path: Path, robot: robots.Robot, part: str) -> None:
     whole = full(tmp_path, robot, frames=20)
     data = report.ReportData(robot="anymal_b", **{part: getattr(whole, part)})
     page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
     sections = set(re.findall(r'<section id="(\w+)"', page))
     expected = {
-        "retarget": {"retargeting"},
+        "motions": {"retargeting"},
         "evaluation": {"imitation"},
         "rollouts": {"replay", "imitation"},
         "learning": {"learning"},
@@ -193,7 +190,7 @@ def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
         title=EVIL,
         subtitle=EVIL,
         headline=[(EVIL, EVIL, EVIL)],
-        retarget=[{"name": EVIL, EVIL: 1.0}, {"name": "b", "rms_marker_m": 1.0}],
+        motions=[motion_of(robot, EVIL, rms_marker_m=1.0)],
         evaluation=evaluation_of([EVIL, name]),
         rollouts=write_rollouts(tmp_path / "rollouts.h5", robot, {name: 10}),
         learning=[(EVIL, write_metrics(tmp_path / "m.csv", extra="<script>alert(1)</script>"))],
@@ -223,7 +220,7 @@ def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None
         evaluation=evaluation,
         rollouts=path,
         walking=report.Walking(**walking),
-        retarget=[{"name": "x", "rms_marker_m": float("nan")}],
+        motions=[motion_of(robot, "x")],
     )
     page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
     assert "none is not in the replay" in page

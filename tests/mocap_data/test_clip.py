@@ -59,26 +59,6 @@ def test_crop() -> None:
             make().crop(start, stop)
 
 
-def test_resample_by_hand() -> None:
-    # 10 frames at 10 Hz end at 0.9 s; at 4 Hz that leaves t = 0, 0.25, 0.5, 0.75
-    clip = make().resample(4.0)
-    np.testing.assert_allclose(clip.positions[:, 0, 0], [0.0, 0.25, 0.5, 0.75], atol=1e-14)
-    assert clip.rate_hz == 4.0
-    # 60 to 50 Hz over a whole number of seconds keeps the last frame: 61 frames, 1 s, 51 frames
-    assert make(61, 60.0).resample(50.0).num_frames == 51
-    assert make(3).resample(20.0).num_frames == 5
-    assert make(1).resample(50.0).num_frames == 1
-
-
-def test_resample_recovers_a_smooth_motion() -> None:
-    def wave(rate: float) -> Clip:
-        t = np.arange(int(2 * rate) + 1) / rate
-        return Clip(np.sin(2 * np.pi * t)[:, None, None] * np.ones(3), ("a",), rate)
-
-    error = wave(60.0).resample(50.0).positions - wave(50.0).positions
-    assert np.abs(error).max() < 2e-4  # the ends are worst; cubic
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -99,9 +79,3 @@ def test_bad_input(change: dict, message: str) -> None:
     good = {"positions": np.zeros((2, 2, 3)), "names": ("a", "b"), "rate_hz": 10.0, "name": "x"}
     with pytest.raises(InputError, match=message):
         Clip(**{**good, **change})
-
-
-def test_no_resampling_to_more_than_memory_holds() -> None:
-    clip = Clip(np.zeros((600, 2, 3)), ("a", "b"), 0.01)
-    with pytest.raises(InputError, match=r"60,000 s resampled from 0.01 to 1e\+06 Hz needs about [\d,.]+ GiB"):
-        clip.resample(1e6)

@@ -1,8 +1,7 @@
 """Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
 
 Each example takes a valid file of a format and damages it by a few of the operations below. NPMP_FUZZ=2000 tries so
-many of each format instead of the usual few; python tests/mocap_data/test_fuzz.py SECONDS [SEED] [FORMAT ...] goes on
-for a time.
+many of each format instead of the usual few.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ from __future__ import annotations
 import io
 import json
 import os
-import sys
 import tempfile
 import time
 import tracemalloc
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +29,8 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import read, read_all
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
+from tests.mocap_data.test_asf_amc import AMC, ASF
+from tests.mocap_data.test_readers import BVH
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "70"))  # of each format
@@ -49,69 +48,6 @@ class Sample(NamedTuple):
     beside: dict[str, bytes] = {}  # noqa: RUF012 (nobody changes it)
 
 
-BVH = b"""HIERARCHY
-ROOT Hips
-{
-  OFFSET 0 0 0
-  CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation
-  JOINT Head
-  {
-    OFFSET 10 0 0
-    CHANNELS 3 Zrotation Xrotation Yrotation
-    End Site
-    {
-      OFFSET 5 0 0
-    }
-  }
-}
-MOTION
-Frames: 4
-Frame Time: 0.0166667
-0 50 0 0 0 0 0 0 0
-0 50 20 90 0 0 0 0 90
-0.5 50 40 90.25 -1e-3 0 0 0 90
-0 50 60 90 0 0 0 0 90
-"""
-ASF = b""":version 1.10
-:name VICON
-:units
-  mass 1.0
-  length 0.45
-  angle deg
-:root
-   order TX TY TZ RX RY RZ
-   axis XYZ
-   position 0 0 0
-   orientation 0 0 0
-:bonedata
-  begin
-     id 1
-     name thigh
-     direction 0 -1 0
-     length 2
-     axis 0 0 20 XYZ
-     dof rx ry rz
-     limits (-160.0 20.0)
-            (-70.0 70.0)
-            (-60.0 70.0)
-  end
-  begin
-     id 2
-     name shin
-     direction 0 -1 0
-     length 1
-     axis 90 0 0 XYZ
-     dof rz
-  end
-:hierarchy
-  begin
-    root thigh
-    thigh shin
-  end
-"""
-AMC = b":FULLY-SPECIFIED\n:DEGREES\n" + b"".join(
-    b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i) for i in range(1, 5)
-)
 CHARACTER = {
     "Skeleton": {
         "Joints": [
@@ -231,9 +167,11 @@ def csv(path: Path) -> object:
 
 
 SAMPLES: dict[str, Callable[[], Sample]] = {
-    "bvh": lambda: Sample(read, "a.bvh", BVH),
-    "amc": lambda: Sample(read, "1_1.amc", AMC, {"1.asf": ASF}),
-    "asf": lambda: Sample(lambda path: read(path.with_name("2_1.amc")), "2.asf", ASF, {"2_1.amc": AMC}),
+    "bvh": lambda: Sample(read, "a.bvh", BVH.encode()),
+    "amc": lambda: Sample(read, "1_1.amc", AMC.encode(), {"1.asf": ASF.encode()}),
+    "asf": lambda: Sample(
+        lambda path: read(path.with_name("2_1.amc")), "2.asf", ASF.encode(), {"2_1.amc": AMC.encode()}
+    ),
     "csv": lambda: Sample(csv, "a.csv", b"0,1,2,3,4,5.5\n" * 6),
     "named_csv": lambda: Sample(
         read, "n.csv", b"time,l_x,l_y,l_z,r_x,r_y,r_z\n" + b"".join(b"0.%d,1,2,3,4,5,6\n" % i for i in range(5))
@@ -260,37 +198,13 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
 }
 SLOW = ("c3d",)  # a process per file
 NUMBERS = (
-    b"nan",
-    b"inf",
-    b"-1",
-    b"0",
-    b"1e308",
-    b"-1e308",
-    b"1e-320",
-    b"999999999",
-    b"4294967296",
-    b"1_0",
-    b"0x10",
-    b"9" * 400,
-    b"",
-    b"1,5",
-)
+    b"nan", b"inf", b"-1", b"0", b"1e308", b"-1e308", b"1e-320", b"999999999", b"4294967296", b"1_0", b"0x10",
+    b"9" * 400, b"", b"1,5",
+)  # fmt: skip
 PIECES = (
-    b"\0",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\r",
-    b"\n\n\n",
-    b"{",
-    b"}",
-    b"[",
-    b'"',
-    b":",
-    b"#",
-    b"1 " * 2000,
-    b" " * 20_000,
-    b"JOINT j { " * 500,
-)
+    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n\n", b"{", b"}", b"[", b'"', b":", b"#", b"1 " * 2000,
+    b" " * 20_000, b"JOINT j { " * 500,
+)  # fmt: skip
 
 
 def damaged(data: bytes, operations: list[Operation]) -> bytes:
@@ -328,20 +242,9 @@ def damaged(data: bytes, operations: list[Operation]) -> bytes:
 
 
 OPERATIONS = (
-    "cut",
-    "flip",
-    "flip",
-    "flip",
-    "remove",
-    "repeat",
-    "insert",
-    "number",
-    "number",
-    "number",
-    "lines",
-    "utf16",
+    "cut", "flip", "flip", "flip", "remove", "repeat", "insert", "number", "number", "number", "lines", "utf16",
     "noise",
-)
+)  # fmt: skip
 share = st.floats(0.0, 1.0, exclude_max=True)
 examples = st.lists(st.tuples(st.sampled_from(OPERATIONS), share, share, st.integers(0, 2**16)), min_size=1, max_size=4)
 
@@ -452,7 +355,7 @@ def grown(name: str, frames: int) -> tuple[Sample, bytes]:
     if name == "bvh":
         head, rows = sample.data.split(b"0.0166667\n")
         data = (
-            head.replace(b"Frames: 4", b"Frames: %d" % frames)
+            head.replace(b"Frames: 2", b"Frames: %d" % frames)
             + b"0.0166667\n"
             + rows.splitlines(keepends=True)[1] * frames
         )
@@ -479,30 +382,3 @@ def test_a_file_of_one_frame_and_one_of_100_000(name: str, tmp_path: Path) -> No
         clip = sample.read(tmp_path / sample.name)
         assert isinstance(clip, Clip) and clip.num_frames == frames
         assert time.process_time() - begin < 5.0  # the slowest takes a second
-
-
-def long_run(seconds: float, seed: int, names: list[str]) -> None:
-    """Fuzz in this process, in turns; prints what came out. A crash or a hang ends it, with the file left behind."""
-    rng = np.random.default_rng(seed)
-    samples = {name: SAMPLES[name]() for name in names}
-    said: dict[str, Counter[str]] = {name: Counter() for name in names}
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.monotonic()
-        while time.monotonic() - begin < seconds:
-            for name, sample in samples.items():
-                operations = [
-                    (str(rng.choice(OPERATIONS)), float(rng.random()), float(rng.random()), int(rng.integers(2**16)))
-                    for _ in range(rng.integers(1, 6))
-                ]
-                try:
-                    line = outcome(Path(folder), sample, damaged(sample.data, operations))
-                except BaseException:
-                    print(f"{name}: {operations}", flush=True)
-                    raise
-                said[name]["result" if line == "result" else "one line"] += 1
-    for name, counts in said.items():
-        print(name, dict(counts))
-
-
-if __name__ == "__main__":
-    long_run(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or sorted(SAMPLES))

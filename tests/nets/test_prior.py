@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from npmp.nets.prior import kl_of_deviation, kl_to_prior, prior_std, sample_prior, sample_stationary
+from npmp.nets.prior import kl_of_deviation, kl_to_prior, prior_std, sample_posterior, sample_stationary
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -62,11 +62,16 @@ def test_the_sum_over_a_sequence_is_the_kl_of_the_whole_by_monte_carlo() -> None
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.95])
 def test_the_stationary_variance_is_one(alpha: float) -> None:
     g = generator()
+
+    def step(z: torch.Tensor) -> torch.Tensor:  # of the prior, eq. 5
+        still = torch.zeros_like(z)
+        return sample_posterior(z, still, still + prior_std(alpha), alpha, torch.randn(z.shape, generator=g))
+
     z = torch.zeros(20_000, 3)  # far from stationary
     for _ in range(150):  # 0.95^300 of the start's variance is left
-        z = sample_prior(z, alpha, g)
+        z = step(z)
     assert abs(float(z.var()) - 1.0) < 0.02 and abs(float(z.mean())) < 0.02
-    later = sample_prior(z, alpha, g)
+    later = step(z)
     assert abs(float((later * z).mean()) - alpha) < 0.02  # and the correlation of successive latents is alpha
     start = sample_stationary((20_000, 3), g)
-    assert abs(float(sample_prior(start, alpha, g).var()) - 1.0) < 0.02  # one step leaves N(0, I) alone
+    assert abs(float(step(start).var()) - 1.0) < 0.02  # one step leaves N(0, I) alone

@@ -179,9 +179,9 @@ def test_the_target_acts_and_follows_every_period():
         assert equal(learner.target_policy.state_dict(), learner.policy.state_dict()) == (step % 3 == 0)
     learner.update(_rollout(learner, seed=7))
     state, first = learner.policy.initial_state(4), torch.ones(4, dtype=torch.bool)
-    action, _, _ = learner.act(torch.ones(4, 5), state, first, deterministic=True)
-    mean, _, _ = learner.target_policy(torch.ones(1, 4, 5), state, first[None])
-    assert torch.equal(action, mean[0])
+    action, log_prob, _ = learner.act(torch.ones(4, 5), state, first)
+    mean, std, _ = learner.target_policy(torch.ones(1, 4, 5), state, first[None])
+    torch.testing.assert_close(log_prob, Normal(mean[0], std[0]).log_prob(action).sum(-1))
     assert not any(p.requires_grad for p in learner.target_policy.parameters())
 
 

@@ -41,13 +41,6 @@ def test_unroll_counts_steps_since_the_reset():
     assert state.tolist() == [2, 4]
 
 
-def test_a_reset_goes_to_the_given_initial_state():
-    resets = torch.tensor([[False], [True]])
-    initial = torch.tensor([100.0])
-    outputs, _ = unroll(lambda x, s: (s + x, s + x), torch.ones(2, 1), torch.tensor([5.0]), resets, initial)
-    assert outputs.tolist() == [[6], [101]]
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_unroll_equals_its_step_by_step_run(seed):
     cell, inputs, state, resets = _case(seed)

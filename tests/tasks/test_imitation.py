@@ -336,7 +336,7 @@ def test_off_the_main_thread_nothing_is_switched() -> None:
     class Counting:
         num_envs = 1
 
-        @serial_if_small()
+        @serial_if_small
         def work(self) -> int:
             return torch.get_num_threads()
 
@@ -354,7 +354,7 @@ def test_threads_are_put_back_after_an_error() -> None:
     class Failing:
         num_envs = 1
 
-        @serial_if_small()
+        @serial_if_small
         def work(self) -> None:
             seen.append(torch.get_num_threads())
             raise RuntimeError

@@ -41,10 +41,10 @@ class Package:
         return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
 
 
-def pinned(path: Path = PINNED) -> list[Package]:
-    """Those that packages.json names. Raises InputError for a file that is not one."""
-    content = read_json_object(path)
-    return [from_mapping(Package, {"name": name, **entry}, at=f"{path}: {name}") for name, entry in content.items()]
+def pinned() -> list[Package]:
+    """Those that packages.json names."""
+    content = read_json_object(PINNED)
+    return [from_mapping(Package, {"name": name, **entry}, at=f"{PINNED}: {name}") for name, entry in content.items()]
 
 
 def fetched(package: Package, cache: Path | None = None) -> dict[str, bytes]:
