@@ -70,7 +70,7 @@ class ModelTrainerConfig(ThroughModelConfig):
     # k_0 and k_d of Hwangbo's curriculum: effort and smoothness count k times, k <- k ** k_d with every iteration
     cost_curriculum: tuple[float, float] = (1.0, 0.997)
     imagine_pushes: bool = True  # a push that there is where imagination starts goes on
-    # control steps per robot of what the policy is first fitted to; None: 64 of tracking recordings, which begin
+    # control steps per robot of what the policy is first fitted to; None: 128 of tracking recordings, which begin
     # anywhere, or 320 of wandering, which begins standing; more where a sequence and its window take them
     clone_steps: int | None = None
     clone_updates: int = 600  # 0: it starts as the prior, as where a task does not say what a step has achieved
@@ -139,7 +139,7 @@ class ModelTrainer(Resumable):
         if recordings is not None and self.clones:
             skill.check_encoder(env.robot)
         least = self.clone_window + c.clone_sequence
-        self.clone_steps = c.clone_steps or max(least, 64 if recordings is not None else 320)
+        self.clone_steps = c.clone_steps or max(least, 128 if recordings is not None else 320)
         if self.clones and self.clone_steps < least:
             raise InputError(f"algo.clone_steps={self.clone_steps}: sequences and what follows them take {least}")
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
