@@ -90,7 +90,9 @@ class SimulatedRobot:
             self.damp()
         for _ in range(round(2.0 / self.dt)):
             self.step()
-        self.damped = False
+        if self.damped:  # limp drives go to their first target from where the joints have come to lie
+            self.begun = self.wanted = self.data.qpos[7:].copy()
+            self.damped = False
 
     def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
         self.model.actuator_gainprm[:, 0] = kp

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from npmp.deploy.bundle import Readings
 from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, missed_deadlines, next_mode
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.robot import FloatArray, RobotStopped, State
@@ -47,7 +48,9 @@ class Ideal:
         self.waits += 1
 
     def read(self) -> State | None:
-        return state_of(self.time, joint_pos=self.pos)
+        return state_of(
+            self.time, joint_pos=self.pos, gyro=np.array([0.0, 0.0, 1e-6 * self.time])
+        )  # as noisy as need be
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         self.written.append((self.time, target, duration_s))
@@ -215,6 +218,36 @@ def test_a_long_stall_misses_every_deadline_in_it(stall: float, reason: str) -> 
     assert machine.reason == reason
     missed = missed_deadlines([step.late for step in steps], 0.02)
     assert missed.sum() == (4 if stall < 0.09 else 5)
+
+
+class Thinks(Standing):
+    """A policy that takes its time, the tenth step another."""
+
+    def __init__(self, robot: Ideal, usual_s: float, tenth_s: float):
+        super().__init__(HOME)
+        self.robot, self.usual_s, self.tenth_s = robot, usual_s, tenth_s
+
+    def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+        self.robot.time += self.tenth_s if self.acts == 9 else self.usual_s
+        return super().act(readings, command)
+
+
+def test_a_policy_that_thinks_for_too_long_is_not_obeyed() -> None:
+    """0.12 s after its readings nobody knows where the joints are; 0.08 s after them it is late, and that is all."""
+    for tenth_s, reason in ((0.12, "the state is 120 ms old"), (0.08, "the time is over")):
+        robot = Ideal()
+        machine = Controller(two_joints(), Thinks(robot, 0.0, tenth_s), ControllerConfig(), GuardConfig())
+        run(robot, machine)
+        assert machine.reason == reason
+        thought = [at for at, _, _ in robot.written if 3.18 + 1e-6 < at < 3.18 + tenth_s + 1e-6]
+        assert bool(thought) == (tenth_s < 0.1)
+
+
+def test_drives_have_what_is_left_of_the_period_once_the_policy_has_thought() -> None:
+    robot = Ideal()
+    run(robot, Controller(two_joints(), Thinks(robot, 0.012, 0.012), ControllerConfig(), GuardConfig()))
+    durations = [left for at, _, left in robot.written if 3.5 <= at < 3.52 - 1e-9]
+    assert durations == pytest.approx([0.008, 0.008, 0.005])  # told at 12 ms, for 10 and at 15 ms again
 
 
 def test_a_signal_damps() -> None:

@@ -119,6 +119,17 @@ def test_time_trips() -> None:
     assert Guard(two_joints(), CONFIG).trip(0.0, None, 0) == "no state"
 
 
+def test_readings_that_do_not_change_trip() -> None:
+    """For more than 0.5 s of the readings' own time; looking at one again is no new reading."""
+    guard, still = Guard(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
+    assert [guard.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
+    assert guard.trip(0.5, still._replace(time_s=0.5), 0) == ""
+    assert guard.trip(0.52, still._replace(time_s=0.52), 0) == "the readings have been the same for 0.52 s"
+    moved = still._replace(time_s=0.54, gyro=np.array([0.0, 0.0, 2e-9]))
+    assert guard.trip(0.54, moved, 0) == "" and guard.trip(1.0, moved._replace(time_s=1.0), 0) == ""
+    assert guard.trip(1.06, moved._replace(time_s=1.06), 0) != ""
+
+
 @pytest.mark.parametrize(
     ("field", "least", "word"), [("joint_torque", 8.0, "strong"), ("joint_vel", 6.0, "fast")], ids=["torque", "speed"]
 )

@@ -81,6 +81,18 @@ def test_targets_are_approached_along_a_line() -> None:
     assert simulated.data.ctrl == pytest.approx(robot.home_joints + 0.05)
 
 
+@pytest.mark.parametrize("name", ["anymal_b", "op3"])
+def test_limp_drives_begin_where_the_joints_lie(name: str) -> None:
+    """Told to stay, within a control period or at once, they hardly pull."""
+    robot = robots.load(name)
+    simulated = SimulatedRobot(robot)
+    lies = simulated.data.qpos[7:].copy()
+    simulated.command(lies, robot.kp, robot.kd, 0.02)
+    for _ in range(8):
+        simulated.step()
+        assert (np.abs(simulated.data.actuator_force) / robot.torque_limit).max() < 0.3
+
+
 def test_a_line_delays_loses_and_keeps_order() -> None:
     rng = np.random.default_rng(0)
     link = Link(SimulatedConfig(latency_ms=10.0), rng)

@@ -124,8 +124,10 @@ def test_a_line_over_udp_listens_to_one_robot() -> None:
     line, robot, stranger = UdpLine(), open_socket(), open_socket()
     try:
         line.send(b"nobody is there yet")
-        send(robot, b"first", line.address)
-        assert list(line.receive()) == [b"first"]
+        send(stranger, b"astray", line.address)
+        assert list(line.receive()) == []
+        send(robot, b"NPMR first", line.address)
+        assert list(line.receive()) == [b"NPMR first"]
         send(stranger, b"other", line.address)
         send(robot, b"second", line.address)
         assert list(line.receive()) == [b"second"]
