@@ -164,6 +164,7 @@ def test_a_missing_file_is_named(bundle: Bundle, name: str) -> None:
         ({"velocity_limit": [0.0, 10.0]}, "velocity_limit must be above 0"),
         ({"joint_names": ["hip", "hip"]}, "names a joint twice"),
         ({"home_pose": [0.1, -2.1]}, "home_pose lies outside"),
+        ({"imu_position": []}, "imu_position needs three numbers"),
         ({"control_rate_hz": 0.01}, "control_rate_hz"),
         ({"physics_rate_hz": 1e9}, "physics_rate_hz"),
         ({"hold": "third_order"}, "hold"),
@@ -204,6 +205,22 @@ def test_a_graph_of_other_widths_is_refused(bundle: Bundle) -> None:
         Policy(wider, toys.graph(toys.contract()))
     with pytest.raises(InputError):
         Policy(bundle.contract, b"no graph")
+
+
+def test_weights_outside_of_the_graph_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checksum covers a file of the folder in which somebody happens to start."""
+    import onnx
+
+    model = onnx.load_model_from_string(toys.graph(toys.contract()))
+    matrix = model.graph.initializer[0]
+    monkeypatch.chdir(tmp_path)
+    Path("weights").write_bytes(2 * matrix.raw_data)
+    matrix.ClearField("raw_data")
+    matrix.data_location = onnx.TensorProto.EXTERNAL
+    place = matrix.external_data.add()
+    place.key, place.value = "location", "weights"
+    with pytest.raises(InputError, match="has weights in another file"):
+        Policy(toys.contract(), model.SerializeToString())
 
 
 def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
