@@ -118,7 +118,8 @@ class Guard:
     def __init__(self, contract: BundleContract, config: GuardConfig):
         self.config, self.limits, self.names = config, Limits.of(contract, config), contract.joint_names
         self.looked: float | None = None  # when, the last time [s]
-        self.unchanged: State | None = None  # the first with the newest one's readings
+        # copies of the newest readings, as drivers may fill their arrays anew, and when they first came [s]
+        self.unchanged: tuple[list[FloatArray], float] | None = None
         self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}  # (nu,) [s], less time below
 
     def trip(self, now: float, state: State | None, missed: int) -> str:
@@ -160,11 +161,10 @@ class Guard:
 
     def _frozen(self, state: State) -> str:
         """A driver that sends its last frame again and again is not alive, whatever times it writes on it."""
-        before = self.unchanged
-        if before is None or not all(map(np.array_equal, state[1:7], before[1:7])):
-            self.unchanged = state
-        elif state.time_s - before.time_s > self.config.frozen_s:
-            return f"the readings have been the same for {state.time_s - before.time_s:.2f} s"
+        if self.unchanged is None or not all(map(np.array_equal, state[1:7], self.unchanged[0])):
+            self.unchanged = [np.array(values) for values in state[1:7]], state.time_s
+        if (lasted := state.time_s - self.unchanged[1]) > self.config.frozen_s:
+            return f"the readings have been the same for {lasted:.2f} s"
         return ""
 
     def _absurd(self, state: State) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 
@@ -78,7 +79,7 @@ def test_a_run_in_order() -> None:
     times = [(round(at, 6), mode) for at, mode, _ in machine.history]
     # stands up for 3 s, then 1 s of policy
     assert times == [(0.0, Mode.PASSIVE), (0.0, Mode.STAND), (3.0, Mode.POLICY), (4.0, Mode.DAMPING)]
-    assert machine.reason == "the time is over" and robot.stops > 0
+    assert machine.reason == "the time is over" and robot.stops > 0 and gc.isenabled()
     policy = machine.policy
     assert isinstance(policy, Standing)
     assert (policy.resets, policy.acts) == (1, 50)
@@ -108,8 +109,14 @@ def test_a_repeated_target_is_limited_anew() -> None:
 
 
 def test_it_stands_up_along_a_line() -> None:
-    robot = Ideal()
+    robot, joints = Ideal(), np.zeros(2)
     robot.pos = np.array([0.4, -0.4])
+
+    def read() -> State:
+        joints[:] = robot.pos  # a driver may fill the same array again and again
+        return state_of(robot.time, joint_pos=joints, gyro=np.array([0.0, 0.0, 1e-6 * robot.time]))
+
+    robot.read = read  # type: ignore[method-assign]
     steps = [step for step in run(robot, controller(), 0.1) if step.order.mode is Mode.STAND]
     # after half of the 3 s half of the way from (0.4, -0.4) to (0.1, -0.1)
     assert steps[74].order.target == pytest.approx([0.25, -0.25])
@@ -119,10 +126,30 @@ def test_it_stands_up_along_a_line() -> None:
 def test_who_cannot_stand_up_is_damped() -> None:
     robot, machine = Ideal(), controller()
     robot.write = lambda *_: None  # type: ignore[method-assign]
-    robot.pos = np.array([0.9, 0.0])
+    robot.pos = np.array([0.4, -0.1])  # one joint is
     run(robot, machine)
     assert machine.reason == "not in its home pose after 5 s"
     assert machine.began == pytest.approx(5.0, abs=0.02)
+
+
+def test_a_malformed_state_damps_who_has_not_stood_up_in_time() -> None:
+    machine = controller()
+    for at in (0.0, 0.02, 3.5):
+        machine.watch(at, state_of(at, joint_pos=HOME + 0.5 + 1e-3 * at), 0)
+    assert machine.mode is Mode.STAND
+    assert machine.watch(3.52, state_of(3.52, joint_pos=np.zeros(3)), 0) is Mode.DAMPING
+
+
+def test_a_driver_that_fails_is_told_to_stop() -> None:
+    robot, machine = Ideal(), controller()
+
+    def fails() -> State:
+        raise OSError("no bus")
+
+    robot.read = fails  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no bus"):
+        run(robot, machine)
+    assert robot.stops == 1 and gc.isenabled()
 
 
 def test_without_a_state_nothing_is_written() -> None:

@@ -198,6 +198,8 @@ def test_a_thousand_hostile_commands_do_no_harm(name: str) -> None:
         assert ((robot.joint_lower <= data.ctrl) & (data.ctrl <= robot.joint_upper)).all()
         assert (model.actuator_gainprm[:, 0] >= 0).all()
         assert (model.actuator_gainprm[:, 0] <= 2 * robot.kp + 1e-9).all()
+        assert (-model.actuator_biasprm[:, 2] >= 0).all()
+        assert (-model.actuator_biasprm[:, 2] <= 2 * np.maximum(robot.kd, 0.01 * robot.kp) + 1e-9).all()
         assert np.isfinite(data.qpos).all()
     assert found.inbox.refused.total() == 1000 - absurd
     assert 70 < absurd < 160  # one kind of nine is well formed, and was held to the limits

@@ -101,6 +101,7 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("out of order", lambda d: resealed(d, 20, bytes(8))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 4.7))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 5.2))),
+    ("stale", lambda d: resealed(resealed(d, 20, 8 * b"\xff"), 28, struct.pack("<d", 4.7))),
 ]
 
 
