@@ -119,8 +119,8 @@ class Controller:
         now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: why the run ends well.
         begins: a control step does. It damps at any time, and goes on to another mode only there.
         """
-        if state is not None:
-            self.state = state
+        if state is not None:  # a copy: what is judged is what is acted on, whatever a driver does with its arrays
+            self.state = State(state.time_s, *(None if part is None else np.array(part) for part in state[1:]))
         if not self.history:
             self._enter(Mode.PASSIVE, now)
         waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped

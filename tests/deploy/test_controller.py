@@ -218,6 +218,25 @@ def test_a_policy_or_command_that_is_none_damps(pose: FloatArray, command: objec
     assert np.isfinite([target for _, target, _ in robot.written]).all()
 
 
+def test_what_a_driver_writes_while_the_policy_thinks_is_not_acted_on() -> None:
+    robot, joints = Ideal(), np.zeros(2)
+
+    class Overtaken(Standing):
+        def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+            joints[:] = math.nan  # by the driver's thread
+            return super().act(readings, command)
+
+    def read() -> State:
+        joints[:] = robot.pos
+        return state_of(robot.time, joint_pos=joints, gyro=np.array([0.0, 0.0, 1e-6 * robot.time]))
+
+    robot.read = read  # type: ignore[method-assign]
+    machine = Controller(two_joints(), Overtaken(HOME), ControllerConfig(), GuardConfig())
+    run(robot, machine)
+    assert machine.reason == "the time is over"
+    assert np.isfinite([target for _, target, _ in robot.written]).all()
+
+
 def test_deadlines() -> None:
     robot, machine = Ideal(), controller()
     robot.stalls = {700: 0.055, 709: 0.012}  # at 3.5 s and 3.6 s, where control steps begin

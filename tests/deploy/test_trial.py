@@ -86,6 +86,16 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
     assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
     assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
+    # targets are held as in training
+    for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):  # of 0.08 rad, after two of eight steps
+        robot.place()
+        setpoints: list[float] = []
+        with monkeypatch.context() as watched:
+            watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))
+            held = replace(walking(), hold=hold)
+            near = Standing(np.array(walking().home_pose) + 0.08)
+            next(episodes(robot, near, held, count=1, steps=1, seed=0, note=noted.append))
+        assert setpoints[1] - walking().home_pose[0] == pytest.approx(goal)
     monkeypatch.setattr(trial, "UPRIGHT", 1.1)
     (fallen,) = episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append)
     assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
