@@ -228,7 +228,9 @@ def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
 
 def test_another_rate_is_refused(tmp_path: Path) -> None:
     model = model_of("mlp")
-    model.check_rate(400.0)
+    model.check_rate(400.1)
+    with pytest.raises(InputError, match="395 Hz are asked for"):
+        model.check_rate(395.0)
     with pytest.raises(
         InputError, match="the actuator model is of 400 Hz, 50 Hz are asked for; npmp actuator fit rate_hz=50"
     ):

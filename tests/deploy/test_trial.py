@@ -87,9 +87,10 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
     assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
     # targets are held as in training
+    setpoints: list[float] = []
     for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):  # of 0.08 rad, after two of eight steps
         robot.place()
-        setpoints: list[float] = []
+        setpoints.clear()
         with monkeypatch.context() as watched:
             watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))
             held = replace(walking(), hold=hold)

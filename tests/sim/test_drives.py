@@ -213,6 +213,10 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
         torch.testing.assert_close(torque, torch.full((1, 12), 41.0))
     torch.nn.init.constant_(model.head.bias, -0.1)
     torch.testing.assert_close(sim.drives.torque(target, sim.qpos, sim.qvel), torch.full((1, 12), 39.0))
+    # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
+    sim.drives.begin(torch.tensor([0]))
+    torque = sim.drives.torque(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
+    torch.testing.assert_close(torque, torch.full((1, 12), 6.0))
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
