@@ -120,7 +120,7 @@ class Controller:
         begins: a control step does. It damps at any time, and goes on to another mode only there.
         """
         if state is not None:  # a copy: what is judged is what is acted on, whatever a driver does with its arrays
-            self.state = State(state.time_s, *(None if part is None else np.array(part) for part in state[1:]))
+            self.state = State._make(np.array(part) if isinstance(part, np.ndarray) else part for part in state)
         if not self.history:
             self._enter(Mode.PASSIVE, now)
         waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped
@@ -250,9 +250,8 @@ def drive(
             _watch(robot, controller, now, missed, begins, seconds, stop)
             if begins:
                 order = _decide(controller, now, asked(now - start))
-                controller.watch(
-                    clock.now(), None, missed, begins=False
-                )  # while a policy thinks, what it saw grows old
+                # while a policy thinks, what it saw grows old
+                controller.watch(clock.now(), None, missed, begins=False)
             ends = start + (last + 1) * dt
             _write(robot, controller, order, max(0.0, ends - clock.now()))
             if begins:

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 from npmp.deploy.robot import RobotStopped
-from npmp.deploy.wire import CHECKSUM, HEADER, Inbox, Kind, Outbox, RemoteRobot, UdpLine, identity, open_socket, send
+from npmp.deploy.wire import (
+    CHECKSUM,
+    HEADER,
+    MAX_WAITING,
+    Inbox,
+    Kind,
+    Outbox,
+    RemoteRobot,
+    UdpLine,
+    identity,
+    open_socket,
+    send,
+)
 from tests.deploy.standins import state_of
 
 ROBOT, OTHER = identity("dog", "aa"), identity("dog", "bb")
@@ -132,6 +144,9 @@ def test_a_line_over_udp_listens_to_one_robot() -> None:
         send(stranger, b"other", line.address)
         send(robot, b"second", line.address)
         assert list(line.receive()) == [b"second"]
+        for _ in range(MAX_WAITING + 1):  # a flood does not hold up the loop
+            send(robot, b"more", line.address)
+        assert len(list(line.receive())) == MAX_WAITING and len(list(line.receive())) == 1
         line.send(b"back")
         assert robot.recv(100) == b"back"
         robot.close()
