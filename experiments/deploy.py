@@ -38,6 +38,7 @@ from npmp.deploy.realtime import prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
+from npmp.deploy.trial import refuse_other_model
 from npmp.deploy.wire import RemoteRobot, UdpLine, identity
 from npmp.experiments.common import Run, above_zero, plain, refuse_idle, say, verb
 from npmp.experiments.failures import NOT_PASSED, OK
@@ -196,11 +197,10 @@ def refuse_other_robot(contract: BundleContract, robot: str, joint_names: Sequen
 
 
 def _simulation(config: DictConfig, contract: BundleContract) -> tuple[Robot, SimulatedConfig]:
-    """Raises InputError where the bundle is for another robot than is here, or for settings that cannot be."""
+    """Raises InputError where the bundle is for another robot than is here, or other rates, or for settings that cannot
+    be."""
     robot = robots.load(contract.robot)
-    if robot.model_sha256 != contract.model_sha256:
-        raise InputError(f"the bundle is for another '{contract.robot}': its model's checksum differs")
-    refuse_other_robot(contract, robot.name, robot.joint_names)
+    refuse_other_model(contract, robot)
     settings = from_mapping(SimulatedConfig, plain(config.sim), at="sim")
     if settings.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
         raise InputError(f"sim.deadman_ms={settings.deadman_ms:g} must be more than two physics steps, {least:g} ms")

@@ -53,7 +53,7 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(NO_POLICY)
     if config.data is None:
         raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
-    refuse_idle(config, run.given, "is of a policy, not of motions", "module", "steps", "randomization")
+    refuse_idle(config, run.given, "is of a policy, not of motions", "module", "steps", "randomization", "actuator")
     return export_motions(config, run)
 
 
@@ -87,6 +87,7 @@ def export_page(config: DictConfig, run: Run) -> int:
     from npmp.deploy.web import Walker, refuse_other_commands, write
     from npmp.devices import seed_everything
     from npmp.envs.robot_batch import RobotBatchConfig
+    from npmp.sim.action_space import PD
 
     seed_everything(run.seed, device="cpu", threads=int(config.torch_threads or 1), use_torch=True)
     asked = names_of(config, "policy")
@@ -109,7 +110,8 @@ def export_page(config: DictConfig, run: Run) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         walkers = []
         for one in found:
-            env = one.env(RobotBatchConfig().like(one.skill), run)
+            drives = str(config.actuator) if "sha256" in one.policy.contract.training.get("actuator", {}) else PD
+            env = one.env(RobotBatchConfig(actuator=drives).like(one.skill), run)
             place = Path(scratch) / one.folder.name
             bundle = one.export(place, env, FEWEST_STEPS, {"randomization": "none", "seed": run.seed})
             if not (off := replay(bundle.policy(), bundle.golden()).difference) <= TOLERANCE:

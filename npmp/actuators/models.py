@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,6 +83,8 @@ class ActuatorContract:
             raise ValueError("input_scale and input_mean need a number for effort, velocity and each channel")
         if not all(0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)):
             raise ValueError("scales and rate_hz must be finite and above 0")
+        if self.kp < 0.0 or self.kd < 0.0 or not self.limit > 0.0:
+            raise ValueError("kp and kd must be at least 0, limit above 0")
         if len(self.baseline) != 3 or not self.actuators:
             raise ValueError("three numbers of baseline and the name of an actuator are needed")
 
@@ -327,6 +329,13 @@ class PD(ActuatorModel):
         """What was fitted."""
         return PDParameters(*self.values.tolist())
 
+    def impossible(self) -> str:
+        """Which of its numbers no servo has, "" for none."""
+        p = self.parameters_of
+        wrong = [name for name, value in asdict(replace(p, offset=0.0)).items() if value < 0.0]
+        wrong += [name for name in ("limit", "stribeck") if getattr(p, name) == 0.0]
+        return ", ".join(wrong + ["delay"] * (not 0 <= int(self.delay) <= MOST_DELAY))
+
     @property
     def armature(self) -> float:
         """As `ActuatorModel.armature`: known where it was fitted to a pendulum's motion."""
@@ -442,7 +451,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorMode
 
     Raises:
       InputError: when a file is missing, damaged, of a newer version or does not fit the contract, and for a closed
-        form of version 1.
+        form of version 1, or of numbers that no servo has.
     """
     description, version = Path(folder) / "actuator.json", VERSION
     content = read_json(description) if description.exists() else None
@@ -451,4 +460,6 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorMode
             raise InputError(f"'{description}' is a closed form of before its friction held loads; fit it again")
         version = 1
     model = artifact.load(Path(folder), "actuator", "actuator model", SCHEMA, version, ActuatorContract, make)
+    if isinstance(model, PD) and (wrong := model.impossible()):
+        raise InputError(f"'{folder}': no servo has such a {wrong}")
     return model.to(device).eval()

@@ -34,6 +34,7 @@ DIGEST = 64  # characters
 PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
 RATES_HZ = (1.0, 1e5)  # of control at least, of physics at most: what is slower or faster is a slip [D]
 FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden recording that says anything [D]
+_OUTSIDE = b"\x0a\x08location"  # a key of ONNX's external data: protobuf's first field, of eight letters
 TOLERANCE = 1e-5  # [rad] of what a graph may answer otherwise than its golden recording, shown the same
 
 FloatArray = NDArray[np.float64]
@@ -121,6 +122,8 @@ class BundleContract:
                 raise ValueError(f"{name} must be above 0")
         if not all(0.0 <= value < math.inf for value in self.kd):
             raise ValueError("kd must be at least 0")
+        if len(self.imu_position) != 3:
+            raise ValueError("imu_position needs three numbers")
         if not all(low <= home <= high for home, (low, high) in zip(self.home_pose, self.joint_range)):
             raise ValueError("home_pose lies outside joint_range")
 
@@ -340,6 +343,8 @@ def _session(graph: bytes, name: str) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors only, and these are raised
+    if _OUTSIDE in graph:  # else the runtime looks for weights beside the process, which no checksum covers
+        raise InputError(f"'{name}' has weights in another file; a bundle's graph holds them itself")
     with reading(name):
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 

@@ -119,8 +119,8 @@ class Controller:
         now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: why the run ends well.
         begins: a control step does. It damps at any time, and goes on to another mode only there.
         """
-        if state is not None:
-            self.state = state
+        if state is not None:  # a copy: what is judged is what is acted on, whatever a driver does with its arrays
+            self.state = State._make(np.array(part) if isinstance(part, np.ndarray) else part for part in state)
         if not self.history:
             self._enter(Mode.PASSIVE, now)
         waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped
@@ -229,8 +229,8 @@ def drive(
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says why.
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps the robot is read and
-    watched, and told the last target again, as far as it still is safe. `missed_deadlines` counts
-    what a late step misses.
+    watched, and told the last target again, as far as it still is safe. What the policy has taken longer for than
+    readings may be old is not written. `missed_deadlines` counts what a late step misses.
 
     asked: the command at a time since the start [s]. note: takes every control step.
     """
@@ -250,8 +250,10 @@ def drive(
             _watch(robot, controller, now, missed, begins, seconds, stop)
             if begins:
                 order = _decide(controller, now, asked(now - start))
+                # while a policy thinks, what it saw grows old
+                controller.watch(clock.now(), None, missed, begins=False)
             ends = start + (last + 1) * dt
-            _write(robot, controller, order, max(0.0, ends - now))
+            _write(robot, controller, order, max(0.0, ends - clock.now()))
             if begins:
                 note(Step(now, late, clock.now() - now, controller.state, controller.wanted, order))
             if controller.mode is Mode.DAMPING and now - controller.began > controller.config.damping_s:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp import artifact
+from npmp import actuators, artifact
 from npmp.deploy.bundle import GRAVITY, MEMORY, Bundle, BundleContract, Golden, observation_layout
 from npmp.envs.features import Normalizer
 from npmp.envs.robot_batch import imu_position
@@ -27,7 +27,7 @@ from npmp.reuse.policy import PolicyInput
 from npmp.robots import Robot
 from npmp.rollout import Decision, Moment, rollout
 from npmp.sim.action_space import ACTION_SPACES, PD
-from npmp.skill import SkillModule
+from npmp.skill import SkillContract, SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
 UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s"}  # what a command's name ends with
@@ -47,32 +47,44 @@ def export(
 
     Args:
       policy, skill: that belong together (`HighLevelPolicy.check_module`).
-      env: the policy's task with the module's robot, for the golden recording.
+      env: the policy's task with the module's robot, for the golden recording, and the drives that it was trained with.
       sha256: of the policy's weights. steps: of the recording, at least. about: what to say of the recording.
 
     Raises:
-      InputError: for a module of another robot, or where onnx is absent.
+      InputError: for a module of another robot, other drives than in training, or where onnx is absent.
     """
     robot = env.robot
     skill.check_robot(robot)
     policy.check_task(env.task)
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
-    contract = contract_of(policy, skill, robot, sha256=sha256, golden=about)
+    drives = env.robots.config.real_drives
+    contract = contract_of(policy, skill, robot, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
     return Bundle.read(folder)
 
 
 def contract_of(
-    policy: HighLevelPolicy, skill: SkillModule, robot: Robot, *, sha256: str, golden: dict[str, Any]
+    policy: HighLevelPolicy,
+    skill: SkillModule,
+    robot: Robot,
+    *,
+    drives: str | None = None,
+    sha256: str,
+    golden: dict[str, Any],
 ) -> BundleContract:
-    """What bundle.json says. Raises InputError where actions were no joint angles in training."""
+    """What bundle.json says. Raises InputError where actions were no joint angles in training, and as `_gains`."""
     own, module = policy.contract, skill.contract
     for training in (own.training, module.training):
         if (space := training.get("actuator", {}).get("name", PD)) in set(ACTION_SPACES) - {PD}:
             raise InputError(f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}")
+    kp, kd = _gains(own.training, module, drives)
+    if drives is not None:
+        golden = golden | {"actuator": own.training["actuator"]}
     return BundleContract(
-        **{name: getattr(module, name) for name in ("robot", "model_sha256", "joint_names", "home_pose", "kp", "kd")},
+        **{name: getattr(module, name) for name in ("robot", "model_sha256", "joint_names", "home_pose")},
+        kp=kp,
+        kd=kd,
         torque_limit=module.torque_limit,
         joint_range=[[float(low), float(high)] for low, high in zip(robot.joint_lower, robot.joint_upper)],
         velocity_limit=[float(limit) for limit in robot.velocity_limit],
@@ -95,6 +107,36 @@ def contract_of(
         golden=golden,
         versions=artifact.versions(),
     )
+
+
+def _gains(training: dict[str, Any], module: SkillContract, drives: str | None) -> tuple[list[float], list[float]]:
+    """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive as it was in training: of a model of real ones the constant
+    gains that come nearest to it.
+
+    drives: the folder of that model; None: ideal drives of the robot's own gains.
+
+    Raises:
+      InputError: for other drives than in training.
+    """
+    trained = training.get("actuator", {})
+    if "sha256" not in trained:
+        if drives is not None:
+            raise InputError(f"actuator={drives}: the policy was trained with ideal drives")
+        return module.kp, module.kd
+    name = trained["name"]
+    if drives is None:
+        raise InputError(
+            f"trained with actuator={name}, whose gains are not the robot's: actuator=FOLDER of it is needed"
+        )
+    law = actuators.load(drives).contract
+    if artifact.sha256(Path(drives) / "actuator.safetensors") != trained["sha256"]:
+        raise InputError(f"actuator={drives} is not {name}, which the policy was trained with: its checksum differs")
+    stiffness, damping, _ = law.baseline
+    if not stiffness > 0.0:
+        raise InputError(
+            f"actuator={drives}: its log's torque falls where the position error grows; no gains are like it"
+        )
+    return [stiffness] * len(module.joint_names), [max(damping, 0.0)] * len(module.joint_names)
 
 
 def _widths(policy: HighLevelPolicy, skill: SkillModule) -> tuple[int, int, int, int]:

@@ -29,6 +29,7 @@ class GuardConfig:
     """What the robot is held to. Raises ValueError for values out of range."""
 
     state_age_s: float = 0.1  # sensor readings may be this old
+    frozen_s: float = 0.5  # and the same to the last bit for so long, under new times: no IMU is without noise
     missed_deadlines: int = 5  # so many in a row are too many
     tilt_deg: float = 45.0  # of the trunk's vertical from the world's; walking was trained within it
     joint_margin_rad: float = 0.15  # beyond the joint's range
@@ -42,7 +43,7 @@ class GuardConfig:
     command_ramp_s: float = 1.0  # from zero to the end of a command's range
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "state_age_s", "tilt_deg", "velocity_share", "overload_s", "command_ramp_s")
+        ranges.above_zero(self, "state_age_s", "frozen_s", "tilt_deg", "velocity_share", "overload_s", "command_ramp_s")
         ranges.at_least_one(self, "missed_deadlines")
         ranges.not_negative(self, "joint_margin_rad")
         ranges.above_zero(self, "torque_share", "temperature_c", "velocity_impossible", "gyro_radps", "accelerometer_g")
@@ -112,11 +113,13 @@ def ramped(before: FloatArray, wanted: FloatArray, limits: Limits, dt: float, ra
 
 
 class Guard:
-    """Watchdogs. It remembers for how long joints have been too fast or too strong, and nothing else."""
+    """Watchdogs. It remembers for how long joints have been too fast or too strong, and readings the same."""
 
     def __init__(self, contract: BundleContract, config: GuardConfig):
         self.config, self.limits, self.names = config, Limits.of(contract, config), contract.joint_names
         self.looked: float | None = None  # when, the last time [s]
+        # copies of the newest readings, as drivers may fill their arrays anew, and when they first came [s]
+        self.unchanged: tuple[list[FloatArray], float] | None = None
         self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}  # (nu,) [s], less time below
 
     def trip(self, now: float, state: State | None, missed: int) -> str:
@@ -130,6 +133,7 @@ class Guard:
         return (
             self._malformed(state)
             or self._timing(now - state.time_s, missed)
+            or self._frozen(state)
             or self._absurd(state)
             or self._posture(state)
             or self._overload(now, state)
@@ -153,6 +157,14 @@ class Guard:
             return f"the state is from {-1e3 * age:.0f} ms ahead"
         if missed >= self.config.missed_deadlines:
             return f"{missed} deadlines missed in a row"
+        return ""
+
+    def _frozen(self, state: State) -> str:
+        """A driver that sends its last frame again and again is not alive, whatever times it writes on it."""
+        if self.unchanged is None or not all(map(np.array_equal, state[1:7], self.unchanged[0])):
+            self.unchanged = [np.array(values) for values in state[1:7]], state.time_s
+        if (lasted := state.time_s - self.unchanged[1]) > self.config.frozen_s:
+            return f"the readings have been the same for {lasted:.2f} s"
         return ""
 
     def _absurd(self, state: State) -> str:

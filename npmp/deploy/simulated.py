@@ -29,6 +29,8 @@ from npmp.robots import Robot, load
 GRAVITY = 9.81  # [m/s2]
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
+_BREAKDOWNS = [int(kind) for kind in (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL,
+                                      mujoco.mjtWarning.mjWARN_BADQACC, mujoco.mjtWarning.mjWARN_BADCTRL)]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ class SimulatedRobot:
             self.damp()
         for _ in range(round(2.0 / self.dt)):
             self.step()
-        self.damped = False
+        if self.damped:  # limp drives go to their first target from where the joints have come to lie
+            self.begun = self.wanted = self.data.qpos[7:].copy()
+            self.damped = False
 
     def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
         self.model.actuator_gainprm[:, 0] = kp
@@ -121,6 +125,11 @@ class SimulatedRobot:
         self.left = max(0, self.left - 1)
         self._advance(self.setpoint())
         self.past.append(self._moment())
+
+    @property
+    def broken(self) -> bool:
+        """Whether the simulation has broken down since `place`: MuJoCo then goes on, from the model's default state."""
+        return any(self.data.warning[kind].number for kind in _BREAKDOWNS)
 
     def _advance(self, setpoint: FloatArray) -> None:
         """Physics itself; other simulators have their own and leave the state in `data`."""
@@ -199,6 +208,8 @@ class Station:
         if self.heard is not None and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt:
             self._damp(now, f"no command for {1e3 * silent:.1f} ms")
         self.simulated.step()
+        if self.simulated.broken:
+            self._damp(now, "the simulation broke down")
         self._look()
         state = self.simulated.sense(now)
         self.outgoing.put(self.outbox.state(state, stopped=self.stopped is not None), now)

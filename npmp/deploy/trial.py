@@ -94,9 +94,9 @@ def _episode(
         state = robot.sense((t + 1) * period)
         forward = heading((robot.data.qpos[:3] - before) / period, robot.data.qpos[3:7])
         achieved.append([*forward, float(state.up @ state.gyro)])
-        if state.up[2] < UPRIGHT:
+        if fell := robot.broken or not bool(state.up[2] >= UPRIGHT):
             break
-    return Episode(bool(state.up[2] < UPRIGHT), commands[: t + 1], np.array(achieved))
+    return Episode(fell, commands[: t + 1], np.array(achieved))
 
 
 def heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:

@@ -175,7 +175,8 @@ class RemoteRobot:
 
 
 class UdpLine:
-    """A line over UDP on the loopback. The robot is told `address`; whoever sends there first is the robot."""
+    """A line over UDP on the loopback. The robot is told `address`; whoever first sends such datagrams there is the
+    robot."""
 
     def __init__(self) -> None:
         self.socket = open_socket()
@@ -189,7 +190,8 @@ class UdpLine:
 
     def receive(self) -> Iterator[bytes]:
         for datagram, sender in waiting(self.socket):
-            self.peer = self.peer or sender
+            if self.peer is None and datagram.startswith(MAGIC):  # not whoever strays here
+                self.peer = sender
             if sender == self.peer:
                 yield datagram
 

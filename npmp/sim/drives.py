@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 
 import mujoco
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,9 @@ class Drives:
         joints = model.actuator_trnid[:, 0]
         self._law, self._shape = law, (num_envs, model.nu)
         self._q, self._v = (torch.from_numpy(at[joints]).long() for at in (model.jnt_qposadr, model.jnt_dofadr))
+        # what the drives put out at most: a model that goes on from its own torque goes on from what arrived
+        within = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf) / contract.torque_scale
+        self._most = torch.from_numpy(within).float().repeat(num_envs).unsqueeze(-1)
         self._others = torch.tensor(contract.input_mean[2:])  # voltage and the like stay as they were in the mean
         self.latent = torch.zeros(num_envs, model.nu, law.latent_dim)
         self._fresh = torch.ones(num_envs, dtype=torch.bool)
@@ -82,6 +86,9 @@ class Drives:
         if self._fresh.any():
             self._start(inputs, error, speed)
         torque, current, self._memory = self._law.step_with_current(inputs, self._memory)
+        if self._law.recursive:
+            latest = self._memory.kept[:, -1:]
+            torch.minimum(torch.maximum(latest, -self._most, out=latest), self._most, out=latest)
         if current is not None:
             self._squares += current.view(self._shape).square()
             self._steps += 1
@@ -91,6 +98,8 @@ class Drives:
         rows = self._fresh.repeat_interleave(self._shape[1])
         stiffness, damping, offset = self._law.contract.baseline
         first = self._law.begin(inputs[rows], stiffness * error[rows] - damping * speed[rows] + offset)
+        if self._law.recursive:
+            first = first._replace(kept=first.kept.clamp(-self._most[rows], self._most[rows]))
         first = first._replace(latent=self.latent.flatten(0, 1)[rows])
         for kept, new in zip(self._memory, first, strict=True):
             kept[rows] = new

@@ -23,7 +23,7 @@ def test_the_end_of_every_trace_is_kept_aside() -> None:
     log = ActuatorLog(100.0, (trace(), trace(actuator="hip", samples=60)))
     first, last = log.split(HeldOut(0.3))
     assert last is not None and [len(t) for t in first.traces] == [70, 42] and [len(t) for t in last.traces] == [30, 18]
-    assert last.traces[0].torque[0] == log.traces[0].torque[70]
+    assert last.traces[0].torque[0] == log.traces[0].torque[70] and first.traces[0].torque[0] == log.traces[0].torque[0]
     assert (log.seconds, first.seconds) == (pytest.approx(1.6), pytest.approx(1.12))
 
 
@@ -129,6 +129,7 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
         ({"time_s": np.array(0.5)}, "time_s must be 16 numbers or more"),
         ({"time_s": np.array(["x"] * 50)}, "time_s must be 16 numbers or more"),
         ({"time_s": np.append(np.arange(49) / 100, 1e9)}, "a pause of 1e.09 s after 0.48 s; make two recordings"),
+        ({"time_s": np.append(np.arange(49) / 100, 0.59)}, "a pause of 0.11 s after 0.48 s; make two recordings"),
         ({"position_error": None, "command": np.zeros(40), "position": np.zeros(50)}, r"run/command is \[40, 1\]"),
         ({"position": np.array(1.0)}, r"run/position must be numbers, \(T,\) or \(T, n\)"),
         ({"kp": np.array("stiff")}, "run/kp must be a number or one per actuator"),

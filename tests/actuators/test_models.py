@@ -228,7 +228,9 @@ def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
 
 def test_another_rate_is_refused(tmp_path: Path) -> None:
     model = model_of("mlp")
-    model.check_rate(400.0)
+    model.check_rate(400.1)
+    with pytest.raises(InputError, match="395 Hz are asked for"):
+        model.check_rate(395.0)
     with pytest.raises(
         InputError, match="the actuator model is of 400 Hz, 50 Hz are asked for; npmp actuator fit rate_hz=50"
     ):
@@ -258,5 +260,30 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
     for wrong_contract in ({"input_scale": [1.0]}, {"torque_scale": 0.0}, {"baseline": []}):
         with pytest.raises(ValueError):
             replace(contract("mlp"), **wrong_contract)
+    for wrong_gains in ({"kp": -1.0}, {"kd": -1.0}, {"limit": 0.0}):  # a negative limit would turn every torque around
+        with pytest.raises(ValueError, match="kp and kd must be at least 0, limit above 0"):
+            replace(contract("mlp"), **wrong_gains)
     with pytest.raises(ValueError, match="lags must rise from 0"):
         ActuatorNetConfig(lags=(0, 4, 2))
+
+
+@pytest.mark.parametrize(
+    ("delay", "changed", "said"),
+    [
+        (9, {}, "delay"),  # would read the newest sample
+        (-1, {}, "delay"),
+        (0, {"stribeck": 0.0}, "stribeck"),  # 0 / 0 at rest
+        (0, {"limit": 0.0}, "limit"),
+        (8, {"coulomb": -0.1, "offset": -0.1}, "coulomb"),
+    ],
+)
+def test_a_closed_form_that_no_servo_has_is_refused(
+    delay: int, changed: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    model = model_of("pd", net=ActuatorNetConfig(lags=(0,), width=1, latent_dim=1))
+    assert isinstance(model, PD)
+    model.values.copy_(torch.tensor(astuple(replace(PDParameters(10.0, 0.1), **changed))))
+    model.delay.fill_(delay)
+    model.save(tmp_path)
+    with pytest.raises(InputError, match=f"no servo has such a {said}$"):
+        load(tmp_path)

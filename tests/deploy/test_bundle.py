@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,10 +81,10 @@ def test_the_same_bits_every_time(bundle: Bundle) -> None:
         (STILL._replace(accelerometer=np.zeros(2)), [0.0], "accelerometer must be 3 numbers"),
         (STILL._replace(up=np.zeros(4)), [0.0], "up must be 3 numbers"),
         (STILL, [0.0, 0.0], "command must be 1 numbers"),
-        (STILL, [np.nan], "not finite"),
-        (STILL._replace(up=[0.0, np.nan, 1.0]), [0.0], "not finite"),
-        (STILL._replace(joint_pos=[np.inf, 0.0]), [0.0], "not finite"),
-        (STILL._replace(gyro=[-np.inf, np.inf, 0.0]), [0.0], "not finite"),
+        (STILL, [np.nan], "senses or is told"),
+        (STILL._replace(up=[0.0, np.nan, 1.0]), [0.0], "senses or is told"),
+        (STILL._replace(joint_pos=[np.inf, 0.0]), [0.0], "senses or is told"),
+        (STILL._replace(gyro=[-np.inf, np.inf, 0.0]), [0.0], "senses or is told"),
     ],
 )
 def test_what_it_is_not_made_for_is_refused_and_not_remembered(
@@ -93,6 +94,21 @@ def test_what_it_is_not_made_for_is_refused_and_not_remembered(
     policy.act(STILL, [0.0])
     with pytest.raises(ValueError, match=said):
         policy.act(readings, command)
+    np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, (2.5, 1.0), rtol=1e-6)
+
+
+def test_an_answer_that_is_not_finite_is_not_remembered(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = bundle.policy()
+    policy.act(STILL, [0.0])
+
+    def fails(_: object) -> None:
+        for array in policy._memory[1 - policy._turn].values():  # what it gives back
+            array.fill(np.nan)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(policy, "_session", SimpleNamespace(run_with_iobinding=fails))
+        with pytest.raises(ValueError, match="the policy's answer is not finite"):
+            policy.act(STILL, [0.0])
     np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, (2.5, 1.0), rtol=1e-6)
 
 
@@ -164,6 +180,8 @@ def test_a_missing_file_is_named(bundle: Bundle, name: str) -> None:
         ({"velocity_limit": [0.0, 10.0]}, "velocity_limit must be above 0"),
         ({"joint_names": ["hip", "hip"]}, "names a joint twice"),
         ({"home_pose": [0.1, -2.1]}, "home_pose lies outside"),
+        ({"home_pose": [1.1, -0.2]}, "home_pose lies outside"),
+        ({"imu_position": []}, "imu_position needs three numbers"),
         ({"control_rate_hz": 0.01}, "control_rate_hz"),
         ({"physics_rate_hz": 1e9}, "physics_rate_hz"),
         ({"hold": "third_order"}, "hold"),
@@ -204,6 +222,22 @@ def test_a_graph_of_other_widths_is_refused(bundle: Bundle) -> None:
         Policy(wider, toys.graph(toys.contract()))
     with pytest.raises(InputError):
         Policy(bundle.contract, b"no graph")
+
+
+def test_weights_outside_of_the_graph_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checksum covers a file of the folder in which somebody happens to start."""
+    import onnx
+
+    model = onnx.load_model_from_string(toys.graph(toys.contract()))
+    matrix = model.graph.initializer[0]
+    monkeypatch.chdir(tmp_path)
+    Path("weights").write_bytes(2 * matrix.raw_data)
+    matrix.ClearField("raw_data")
+    matrix.data_location = onnx.TensorProto.EXTERNAL
+    place = matrix.external_data.add()
+    place.key, place.value = "location", "weights"
+    with pytest.raises(InputError, match="has weights in another file"):
+        Policy(toys.contract(), model.SerializeToString())
 
 
 def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 
 import numpy as np
 import pytest
 
+from npmp.deploy.bundle import Readings
 from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, missed_deadlines, next_mode
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.robot import FloatArray, RobotStopped, State
@@ -47,7 +49,9 @@ class Ideal:
         self.waits += 1
 
     def read(self) -> State | None:
-        return state_of(self.time, joint_pos=self.pos)
+        return state_of(
+            self.time, joint_pos=self.pos, gyro=np.array([0.0, 0.0, 1e-6 * self.time])
+        )  # as noisy as need be
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         self.written.append((self.time, target, duration_s))
@@ -75,7 +79,7 @@ def test_a_run_in_order() -> None:
     times = [(round(at, 6), mode) for at, mode, _ in machine.history]
     # stands up for 3 s, then 1 s of policy
     assert times == [(0.0, Mode.PASSIVE), (0.0, Mode.STAND), (3.0, Mode.POLICY), (4.0, Mode.DAMPING)]
-    assert machine.reason == "the time is over" and robot.stops > 0
+    assert machine.reason == "the time is over" and robot.stops > 0 and gc.isenabled()
     policy = machine.policy
     assert isinstance(policy, Standing)
     assert (policy.resets, policy.acts) == (1, 50)
@@ -105,8 +109,14 @@ def test_a_repeated_target_is_limited_anew() -> None:
 
 
 def test_it_stands_up_along_a_line() -> None:
-    robot = Ideal()
+    robot, joints = Ideal(), np.zeros(2)
     robot.pos = np.array([0.4, -0.4])
+
+    def read() -> State:
+        joints[:] = robot.pos  # a driver may fill the same array again and again
+        return state_of(robot.time, joint_pos=joints, gyro=np.array([0.0, 0.0, 1e-6 * robot.time]))
+
+    robot.read = read  # type: ignore[method-assign]
     steps = [step for step in run(robot, controller(), 0.1) if step.order.mode is Mode.STAND]
     # after half of the 3 s half of the way from (0.4, -0.4) to (0.1, -0.1)
     assert steps[74].order.target == pytest.approx([0.25, -0.25])
@@ -116,10 +126,30 @@ def test_it_stands_up_along_a_line() -> None:
 def test_who_cannot_stand_up_is_damped() -> None:
     robot, machine = Ideal(), controller()
     robot.write = lambda *_: None  # type: ignore[method-assign]
-    robot.pos = np.array([0.9, 0.0])
+    robot.pos = np.array([0.4, -0.1])  # one joint is
     run(robot, machine)
     assert machine.reason == "not in its home pose after 5 s"
     assert machine.began == pytest.approx(5.0, abs=0.02)
+
+
+def test_a_malformed_state_damps_who_has_not_stood_up_in_time() -> None:
+    machine = controller()
+    for at in (0.0, 0.02, 3.5):
+        machine.watch(at, state_of(at, joint_pos=HOME + 0.5 + 1e-3 * at), 0)
+    assert machine.mode is Mode.STAND
+    assert machine.watch(3.52, state_of(3.52, joint_pos=np.zeros(3)), 0) is Mode.DAMPING
+
+
+def test_a_driver_that_fails_is_told_to_stop() -> None:
+    robot, machine = Ideal(), controller()
+
+    def fails() -> State:
+        raise OSError("no bus")
+
+    robot.read = fails  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no bus"):
+        run(robot, machine)
+    assert robot.stops == 1 and gc.isenabled()
 
 
 def test_without_a_state_nothing_is_written() -> None:
@@ -188,6 +218,25 @@ def test_a_policy_or_command_that_is_none_damps(pose: FloatArray, command: objec
     assert np.isfinite([target for _, target, _ in robot.written]).all()
 
 
+def test_what_a_driver_writes_while_the_policy_thinks_is_not_acted_on() -> None:
+    robot, joints = Ideal(), np.zeros(2)
+
+    class Overtaken(Standing):
+        def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+            joints[:] = math.nan  # by the driver's thread
+            return super().act(readings, command)
+
+    def read() -> State:
+        joints[:] = robot.pos
+        return state_of(robot.time, joint_pos=joints, gyro=np.array([0.0, 0.0, 1e-6 * robot.time]))
+
+    robot.read = read  # type: ignore[method-assign]
+    machine = Controller(two_joints(), Overtaken(HOME), ControllerConfig(), GuardConfig())
+    run(robot, machine)
+    assert machine.reason == "the time is over"
+    assert np.isfinite([target for _, target, _ in robot.written]).all()
+
+
 def test_deadlines() -> None:
     robot, machine = Ideal(), controller()
     robot.stalls = {700: 0.055, 709: 0.012}  # at 3.5 s and 3.6 s, where control steps begin
@@ -215,6 +264,36 @@ def test_a_long_stall_misses_every_deadline_in_it(stall: float, reason: str) -> 
     assert machine.reason == reason
     missed = missed_deadlines([step.late for step in steps], 0.02)
     assert missed.sum() == (4 if stall < 0.09 else 5)
+
+
+class Thinks(Standing):
+    """A policy that takes its time, the tenth step another."""
+
+    def __init__(self, robot: Ideal, usual_s: float, tenth_s: float):
+        super().__init__(HOME)
+        self.robot, self.usual_s, self.tenth_s = robot, usual_s, tenth_s
+
+    def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+        self.robot.time += self.tenth_s if self.acts == 9 else self.usual_s
+        return super().act(readings, command)
+
+
+def test_a_policy_that_thinks_for_too_long_is_not_obeyed() -> None:
+    """0.12 s after its readings nobody knows where the joints are; 0.08 s after them it is late, and that is all."""
+    for tenth_s, reason in ((0.12, "the state is 120 ms old"), (0.08, "the time is over")):
+        robot = Ideal()
+        machine = Controller(two_joints(), Thinks(robot, 0.0, tenth_s), ControllerConfig(), GuardConfig())
+        run(robot, machine)
+        assert machine.reason == reason
+        thought = [at for at, _, _ in robot.written if 3.18 + 1e-6 < at < 3.18 + tenth_s + 1e-6]
+        assert bool(thought) == (tenth_s < 0.1)
+
+
+def test_drives_have_what_is_left_of_the_period_once_the_policy_has_thought() -> None:
+    robot = Ideal()
+    run(robot, Controller(two_joints(), Thinks(robot, 0.012, 0.012), ControllerConfig(), GuardConfig()))
+    durations = [left for at, _, left in robot.written if 3.5 <= at < 3.52 - 1e-9]
+    assert durations == pytest.approx([0.008, 0.008, 0.005])  # told at 12 ms, for 10 and at 15 ms again
 
 
 def test_a_signal_damps() -> None:

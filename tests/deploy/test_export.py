@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp import policies, robots, tasks
+from npmp import artifact, policies, robots, tasks
+from npmp.actuators.models import ActuatorContract, make
 from npmp.deploy.bundle import TOLERANCE, replay
 from npmp.deploy.export import contract_of, export, record
 from npmp.envs import TaskEnv
@@ -96,3 +97,25 @@ def test_a_module_whose_actions_are_torques_is_refused() -> None:
     other = SkillModule(replace(skill.contract, training={"actuator": {"name": "torque"}}))
     with pytest.raises(InputError, match="trained with actuator=torque"):
         contract_of(policy, other, robots.load("anymal_b"), sha256="", golden={})
+
+
+def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
+    """A servo of 45 Nm/rad and 1.5 Nm s/rad, which no PD of the robot's 100 and 2.4 is."""
+    policy, skill = loaded("anymal_b_walk")
+    robot, drives, other = robots.load("anymal_b"), tmp_path / "knee", tmp_path / "other"
+    for folder, seed in ((drives, 0), (other, 1)):
+        torch.manual_seed(seed)
+        scales = [[0.1, 1.0], [0.0, 0.0], 7.0, [45.0, 1.5, 0.1]]
+        make(ActuatorContract("mlp", 400.0, ["knee"], [], False, *scales)).save(folder)
+    ideal = contract_of(policy, skill, robot, sha256="", golden={})
+    with pytest.raises(InputError, match="was trained with ideal drives"):
+        contract_of(policy, skill, robot, drives=str(drives), sha256="", golden={})
+    trained = {"name": "knee", "sha256": artifact.sha256(drives / "actuator.safetensors")}
+    policy.contract = replace(policy.contract, training={**policy.contract.training, "actuator": trained})
+    with pytest.raises(InputError, match="whose gains are not the robot's: actuator=FOLDER"):
+        contract_of(policy, skill, robot, sha256="", golden={})
+    with pytest.raises(InputError, match="is not knee, which the policy was trained with"):
+        contract_of(policy, skill, robot, drives=str(other), sha256="", golden={})
+    told = contract_of(policy, skill, robot, drives=str(drives), sha256="", golden={"steps": 1})
+    assert (told.kp, told.kd) == ([45.0] * 12, [1.5] * 12) and told.golden == {"steps": 1, "actuator": trained}
+    assert replace(told, kp=ideal.kp, kd=ideal.kd, golden={}) == ideal

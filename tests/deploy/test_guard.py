@@ -88,6 +88,8 @@ def trip(now: float = 0.0, missed: int = 0, **changed: object) -> str:
         ({"joint_vel": pair(math.nan)}, "joint_vel is not 2 finite numbers"),
         ({"gyro": np.full(3, math.inf)}, "gyro is not 3 finite numbers"),
         ({"up": np.zeros(3)}, "up has length 0.00, not 1"),
+        ({"up": np.zeros(2)}, "up is not 3 finite numbers"),
+        ({"up": 1.4 * np.array([math.sin(0.8), 0.0, math.cos(0.8)])}, "tilted by 46 degrees"),
         ({"time_s": math.nan}, "time_s is not finite"),
         ({"temperature": np.zeros(1)}, "temperature is not 2 finite numbers"),
         ({"temperature": pair(20.0, 71.0)}, "the motor of knee has 71 degrees"),
@@ -117,6 +119,18 @@ def test_time_trips() -> None:
     assert trip(missed=4) == ""
     assert trip(missed=5) == "5 deadlines missed in a row"
     assert Guard(two_joints(), CONFIG).trip(0.0, None, 0) == "no state"
+
+
+def test_readings_that_do_not_change_trip() -> None:
+    """For more than 0.5 s of the readings' own time; looking at one again is no new reading."""
+    guard, still = Guard(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
+    assert [guard.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
+    assert guard.trip(0.5, still._replace(time_s=0.5), 0) == ""
+    assert guard.trip(0.52, still._replace(time_s=0.52), 0) == "the readings have been the same for 0.52 s"
+    moved = still._replace(time_s=0.54)
+    moved.gyro[2] = 2e-9  # in the driver's own array
+    assert guard.trip(0.54, moved, 0) == "" and guard.trip(1.0, moved._replace(time_s=1.0), 0) == ""
+    assert guard.trip(1.06, moved._replace(time_s=1.06), 0) != ""
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,18 @@ def test_targets_are_approached_along_a_line() -> None:
     assert simulated.data.ctrl == pytest.approx(robot.home_joints + 0.05)
 
 
+@pytest.mark.parametrize("name", ["anymal_b", "op3"])
+def test_limp_drives_begin_where_the_joints_lie(name: str) -> None:
+    """Told to stay, within a control period or at once, they hardly pull."""
+    robot = robots.load(name)
+    simulated = SimulatedRobot(robot)
+    lies = simulated.data.qpos[7:].copy()
+    simulated.command(lies, robot.kp, robot.kd, 0.02)
+    for _ in range(8):
+        simulated.step()
+        assert (np.abs(simulated.data.actuator_force) / robot.torque_limit).max() < 0.3
+
+
 def test_a_line_delays_loses_and_keeps_order() -> None:
     rng = np.random.default_rng(0)
     link = Link(SimulatedConfig(latency_ms=10.0), rng)
@@ -186,6 +198,8 @@ def test_a_thousand_hostile_commands_do_no_harm(name: str) -> None:
         assert ((robot.joint_lower <= data.ctrl) & (data.ctrl <= robot.joint_upper)).all()
         assert (model.actuator_gainprm[:, 0] >= 0).all()
         assert (model.actuator_gainprm[:, 0] <= 2 * robot.kp + 1e-9).all()
+        assert (-model.actuator_biasprm[:, 2] >= 0).all()
+        assert (-model.actuator_biasprm[:, 2] <= 2 * np.maximum(robot.kd, 0.01 * robot.kp) + 1e-9).all()
         assert np.isfinite(data.qpos).all()
     assert found.inbox.refused.total() == 1000 - absurd
     assert 70 < absurd < 160  # one kind of nine is well formed, and was held to the limits

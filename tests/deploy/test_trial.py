@@ -12,7 +12,7 @@ from npmp import robots
 from npmp.deploy import trial
 from npmp.deploy.bundle import BundleContract
 from npmp.deploy.controller import Mode, Step
-from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.simulated import SimulatedConfig, SimulatedRobot, make_station
 from npmp.deploy.trial import COMMAND, Episode, drawn, episodes, figures, heading, refuse_other_model, velocity_error_1s
 from tests.deploy.standins import Standing, contract_of
 
@@ -86,6 +86,35 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
     assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
     assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
+    # targets are held as in training
+    setpoints: list[float] = []
+    for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):  # of 0.08 rad, after two of eight steps
+        robot.place()
+        setpoints.clear()
+        with monkeypatch.context() as watched:
+            watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))
+            held = replace(walking(), hold=hold)
+            near = Standing(np.array(walking().home_pose) + 0.08)
+            next(episodes(robot, near, held, count=1, steps=1, seed=0, note=noted.append))
+        assert setpoints[1] - walking().home_pose[0] == pytest.approx(goal)
     monkeypatch.setattr(trial, "UPRIGHT", 1.1)
     (fallen,) = episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append)
     assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
+
+
+def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
+    """MuJoCo goes on from the default state, which stands."""
+    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
+
+    def note(step: Step) -> None:
+        noted.append(step)
+        if len(noted) == 5:
+            robot.data.qvel[2] = 1e12
+
+    policy = Standing(np.array(walking().home_pose))
+    broke, sound = episodes(robot, policy, walking(), count=2, steps=10, seed=0, note=note)
+    assert broke.fell and len(broke.command) == 5 and not sound.fell
+    station = make_station(robot.robot, "imu", SimulatedConfig(), seed=0)
+    station.simulated.data.qvel[2] = 1e12
+    station.tick(1.0)
+    assert station.stopped == (1.0, "the simulation broke down")

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 from npmp.deploy.robot import RobotStopped
-from npmp.deploy.wire import CHECKSUM, HEADER, Inbox, Kind, Outbox, RemoteRobot, UdpLine, identity, open_socket, send
+from npmp.deploy.wire import (
+    CHECKSUM,
+    HEADER,
+    MAX_WAITING,
+    Inbox,
+    Kind,
+    Outbox,
+    RemoteRobot,
+    UdpLine,
+    identity,
+    open_socket,
+    send,
+)
 from tests.deploy.standins import state_of
 
 ROBOT, OTHER = identity("dog", "aa"), identity("dog", "bb")
@@ -101,6 +113,7 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("out of order", lambda d: resealed(d, 20, bytes(8))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 4.7))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 5.2))),
+    ("stale", lambda d: resealed(resealed(d, 20, 8 * b"\xff"), 28, struct.pack("<d", 4.7))),
 ]
 
 
@@ -124,11 +137,16 @@ def test_a_line_over_udp_listens_to_one_robot() -> None:
     line, robot, stranger = UdpLine(), open_socket(), open_socket()
     try:
         line.send(b"nobody is there yet")
-        send(robot, b"first", line.address)
-        assert list(line.receive()) == [b"first"]
+        send(stranger, b"astray", line.address)
+        assert list(line.receive()) == []
+        send(robot, b"NPMR first", line.address)
+        assert list(line.receive()) == [b"NPMR first"]
         send(stranger, b"other", line.address)
         send(robot, b"second", line.address)
         assert list(line.receive()) == [b"second"]
+        for _ in range(MAX_WAITING + 1):  # a flood does not hold up the loop
+            send(robot, b"more", line.address)
+        assert len(list(line.receive())) == MAX_WAITING and len(list(line.receive())) == 1
         line.send(b"back")
         assert robot.recv(100) == b"back"
         robot.close()

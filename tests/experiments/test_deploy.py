@@ -180,6 +180,7 @@ def test_a_bundle_of_another_robot_is_refused(
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
+        ({"control_rate_hz": 100.0}, QUICK, "model, joints or rates differ"),  # its senses are means over 20 ms
         ({"joint_names": list("abcdefghijkl")}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
         ({"command": ["ahead", "turn"]}, [f"log={tmp_path / 'sim'}"], "forward, turn, the bundle takes ahead, turn"),
         ({}, [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"], "guard.tilt_deg=90 does not change log="),

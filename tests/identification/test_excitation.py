@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,15 @@ def test_a_hidden_robot_is_within_what_was_said(robot: Robot) -> None:
     log = simulated(stand, hidden, command, np.random.default_rng(1))
     # it stood still before the log began and goes on so: only noise of 0.5 mrad is seen
     assert log.recordings[0].position.std(0) == pytest.approx(5e-4, rel=0.4)
+
+
+def test_a_motion_whose_parts_touch_is_refused(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    motions = sys.modules[excitation.__module__]
+    monkeypatch.setattr(motions, "_TRIES", 2)
+    monkeypatch.setattr(vars(motions)["_Apart"], "touching", lambda self, position: np.arange(12) == 4)
+    still = ExcitationConfig(seconds=8.0, lowest_hz=0.4, amplitude=0.01)  # keeps all other limits
+    with pytest.raises(InputError, match=f"no motion of {robot.joint_names[4]} keeps"):
+        excitation(robot, stand_of(robot, robot.control_rate_hz), still, np.random.default_rng(0))
 
 
 def test_what_cannot_be_is_said(robot: Robot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +108,19 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
         memory = told.memory
         who.append(bool(told.note[0]))
     assert who == [False, False, True, True] and not memory.walking.any()
+
+
+def test_who_is_down_and_who_stands(robot: Robot, recovery: Recovery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By lean [deg], reach as a share of standing, and how far the joints are from home [rad]."""
+    actor = HandoverActor(Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.0, steady_s=0.0))
+    walks = [(54.0, 0.51, 9.0), (56.0, 0.51, 9.0), (54.0, 0.49, 9.0)]
+    gets_up = [(14.0, 0.86, 0.34), (16.0, 0.86, 0.34), (14.0, 0.84, 0.34), (14.0, 0.86, 0.36)]
+    lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
+    monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
+    env: Any = SimpleNamespace(observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12)
+    memory = actor.initial_memory(7)._replace(recovering=torch.arange(7) >= 3)
+    told = actor.act(env, memory, torch.zeros(7, dtype=torch.bool))
+    assert told.note.tolist() == [False, True, True, False, True, True, True]
 
 
 def test_falls_do_not_end_walking_on(env: TaskEnv[WalkOn], robot: Robot) -> None:

@@ -14,7 +14,16 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
-from npmp.actuators.models import PD, ActuatorContract, ActuatorModel, ActuatorNetConfig, Memory, PDParameters, make
+from npmp.actuators.models import (
+    PD,
+    ActuatorContract,
+    ActuatorModel,
+    ActuatorNetConfig,
+    Convolutions,
+    Memory,
+    PDParameters,
+    make,
+)
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene, make_simulator
@@ -187,6 +196,27 @@ def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
             sim.step(torch.tensor(robot.home_joints, dtype=torch.float64).unsqueeze(0))
         assert sim.qpos[:, 2].min() > 0.9 * robot.home_qpos[2]
     assert held.qvel[:, 6:].abs().max() < 0.005 < 0.02 < free.qvel[:, 6:].abs().max()
+
+
+def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
+    """By 1 Nm a sample more, from 60 Nm of constant gains (50 Nm/rad, 1.2 rad off) where the drive puts out 40: a
+    sample after the error has turned it is 39, not 100."""
+    model = model_of("conv")
+    assert isinstance(model, Convolutions)
+    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.constant_(model.head.bias, 0.1)
+    sim = standing(robot, 1, model)
+    assert sim.drives is not None and robot.torque_limit[3] == 40.0
+    target = torch.tensor(robot.home_joints, dtype=torch.float64).unsqueeze(0) + 1.2
+    for _ in range(40):
+        torque = sim.drives.torque(target, sim.qpos, sim.qvel)
+        torch.testing.assert_close(torque, torch.full((1, 12), 41.0))
+    torch.nn.init.constant_(model.head.bias, -0.1)
+    torch.testing.assert_close(sim.drives.torque(target, sim.qpos, sim.qvel), torch.full((1, 12), 39.0))
+    # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
+    sim.drives.begin(torch.tensor([0]))
+    torque = sim.drives.torque(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
+    torch.testing.assert_close(torque, torch.full((1, 12), 6.0))
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
