@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -220,19 +220,20 @@ def _simulated(
         yield Driven(remote, line, lambda _: asked, seconds)
         told["robot"], told["refused"] = line.station.summary(), dict(remote.inbox.refused)
         return
-    udp = UdpLine()
-    remote = RemoteRobot(name, joints, udp)
-    process = spawn(robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority))
-    try:
-        yield Driven(remote, SystemClock(), lambda _: asked, seconds)
-        said, _ = process.communicate(timeout=30 * settings.silence_s)
-        told["robot"] = json.loads(said) if said else {"ended": process.returncode}
-        told["refused"] = dict(remote.inbox.refused)
-    except subprocess.TimeoutExpired:
-        told["robot"] = {"ended": "not within its time"}
-    finally:
-        process.kill()
-        udp.close()
+    with closing(UdpLine()) as udp:
+        remote = RemoteRobot(name, joints, udp)
+        with spawn(
+            robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority)
+        ) as process:
+            try:
+                yield Driven(remote, SystemClock(), lambda _: asked, seconds)
+                said, _ = process.communicate(timeout=30 * settings.silence_s)
+                told["robot"] = json.loads(said) if said else {"ended": process.returncode}
+                told["refused"] = dict(remote.inbox.refused)
+            except subprocess.TimeoutExpired:
+                told["robot"] = {"ended": "not within its time"}
+            finally:
+                process.kill()
 
 
 def own_interface(place: str) -> Callable[[BundleContract], RobotInterface]:
