@@ -350,7 +350,8 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
     driver.start()
 
     def kept() -> int:
-        return max((int(path.stem.rpartition("_")[2]) for path in cut.glob("seed=0/checkpoints/*.json")), default=0)
+        done = cut.glob("seed=0/checkpoints/checkpoint_*.json")  # not what a worker is writing
+        return max((int(path.stem.rpartition("_")[2]) for path in done), default=0)
 
     wait_for(lambda: kept() > 0)
     found = subprocess.run(["pgrep", "-f", f"sweeping.job {cut} 0"], capture_output=True, text=True, check=False)
