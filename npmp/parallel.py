@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
@@ -42,6 +43,9 @@ def join(store: distributed.Store, rank: int, learners: int, device: str) -> Non
     kind = torch.device(device)
     if kind.type == "cuda":
         torch.cuda.set_device(kind)
+    # its defaults are the group there is when it is imported; torch.optim does so sooner or later, and the group, kept
+    # by them, outlives `leave`: its threads then abort the interpreter's end (PyTorch's pull request 179291)
+    importlib.import_module("torch.distributed.nn.functional")
     backend = "nccl" if kind.type == "cuda" else "gloo"
     distributed.init_process_group(backend, store=store, rank=rank, world_size=learners, timeout=PATIENCE)
     _joined = learners, rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,10 @@ def _learner(rank: int, place: str, out: str) -> None:
             learner._update_popart(own, torch.ones(2, 1, dtype=torch.bool))
     found |= {"mean": learner._popart.mean, "variance": learner._popart.variance}
     found["head"] = critic.value_head.weight.detach().clone()
-    save_file(found, Path(out) / f"{rank}.safetensors")
+    group = weakref.ref(distributed.group.WORLD)
     parallel.leave()
+    found["gone"] = torch.tensor(group() is None)
+    save_file(found, Path(out) / f"{rank}.safetensors")
 
 
 @pytest.mark.slow
@@ -77,6 +80,7 @@ def test_two_learners_take_the_same_step(tmp_path: Path) -> None:
     multiprocessing.spawn(_learner, (str(tmp_path / "store"), str(tmp_path)), nprocs=2)
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert first["count"].tolist() == [2, 0] and second["count"].tolist() == [2, 1]
+    assert first["gone"] and second["gone"]  # with its threads, which else abort the interpreter's end, now and then
     for name in ("weight", "unused", "norm", "kept", "mean", "variance"):
         assert torch.equal(first[name], second[name]), name
     norm = (10.0**2 + 0.5**2) ** 0.5  # of `unused`, 1 with one and none with the other
