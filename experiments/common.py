@@ -17,6 +17,7 @@ import difflib
 import functools
 import importlib
 import io
+import math
 import os
 import re
 import shutil
@@ -792,11 +793,16 @@ def at_least(config: DictConfig, **lowest: int) -> None:
             raise InputError(f"{key}={shown(value)}: a whole number of at least {low}{most} is expected")
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def above_zero(config: DictConfig, *keys: str) -> None:
     """Check numbers of a verb's configuration. Raises InputError for anything but a number above zero."""
     for key in keys:
         value = OmegaConf.select(config, key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        if not is_number(value) or value <= 0:
             raise InputError(f"{key}={value}: a number above 0 is expected")
 
 

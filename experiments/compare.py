@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from npmp.experiments.common import Run, console, names_of, quoted, say, verb
+from npmp.experiments.common import Run, console, is_number, names_of, quoted, say, verb
 from npmp.experiments.common import table as rich_table
 from npmp.training.comparison import (
     AXES,
@@ -54,7 +54,7 @@ def run(config: DictConfig, run: Run) -> int:
     places = names_of(config, "runs")
     if not places:
         raise InputError("npmp compare needs runs=[a,b]: run folders, or folders of them")
-    if config.threshold is not None and not _is_number(config.threshold):
+    if config.threshold is not None and not is_number(config.threshold):
         raise InputError(f"threshold={config.threshold}: a number or null is expected")
     given = {axis: numbers(config, axis) for axis in AXES}
     groups = group_runs([read_run(path, str(config.score)) for path in find_runs(places)])
@@ -72,15 +72,11 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def numbers(config: DictConfig, key: str) -> list[float]:
     """A key's number or list of numbers above zero; [] for null. Raises InputError for anything else."""
     value = config[key]
     entries = [] if value is None else list(value) if isinstance(value, ListConfig) else [value]
-    if not all(_is_number(entry) and entry > 0 for entry in entries):
+    if not all(is_number(entry) and entry > 0 for entry in entries):
         raise InputError(f"{key}={value}: a number above 0 or a list of such is expected")
     return [float(entry) for entry in entries]
 

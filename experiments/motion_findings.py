@@ -27,6 +27,7 @@ from mocap_data.readers.robot_motions import (
 )
 from mocap_data.sanity import doubts
 from npmp import robots
+from npmp.experiments.common import is_number
 from npmp.experiments.motion_tables import COLUMNS, groups_of
 
 Findings = dict[str, Any]
@@ -291,8 +292,3 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
     said = [f"{mirrors} mirror image{'s' * (mirrors != 1)} besides, with the same figures"] if mirrors else []
     said += ["out= writes all"] if mirrors or len(shown) < len(originals) else []
     return Group(table, *([Text("; ".join(said))] if said else []))
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))

@@ -25,7 +25,7 @@ from npmp import modules, robots, tasks
 from npmp.envs import TaskEnv, Trial, load_motions
 from npmp.evaluated import read_rollouts
 from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
-from npmp.experiments.common import Run, above_zero, progress_bar, say, verb
+from npmp.experiments.common import Run, above_zero, is_number, progress_bar, say, verb
 from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
 from npmp.experiments.report.policy_page import ground_of
 from npmp.experiments.typed import build
@@ -203,16 +203,14 @@ def steps_shown(trial: Trial) -> int:
 def commands_of(value: Any, steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]) -> torch.Tensor:
     """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward, left, turn]. Raises
     InputError."""
-    try:
-        rows: Any = OmegaConf.to_container(value) if isinstance(value, ListConfig) else []
-        table = np.array(rows if rows and isinstance(rows[0], list) else [[0.0, *rows]], dtype=np.float64)
-    except (TypeError, ValueError):
-        table = np.zeros(0)
-    if table.ndim != 2 or table.shape[1] != 4 or not np.isfinite(table).all():
+    rows: Any = OmegaConf.to_container(value) if isinstance(value, ListConfig) else []
+    rows = rows if rows and isinstance(rows[0], list) else [[0.0, *rows]]
+    if not all(isinstance(row, list) and len(row) == 4 and all(map(is_number, row)) for row in rows):
         raise InputError(
             f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
             " [from_s, forward, left, turn]"
         )
+    table = np.array(rows, dtype=np.float64)
     for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
         if column.min() < low - 1e-9 or column.max() > high + 1e-9:
             raise InputError(f"command={value}: {name} from {low:g} to {high:g} is what the policy knows")

@@ -132,6 +132,7 @@ def test_a_film_from_the_command_line(data: Path, tmp_path: Path, capsys: pytest
     [
         ((), "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="),
         (("policy=anymal_b_walk", "command=[3,0,0]"), "forward_mps from -0.5 to 1.5 is what the policy knows"),
+        (("policy=anymal_b_walk", "command=[true,0,0]"), "[forward m/s, left m/s, turn rad/s] is expected"),
         (("policy=anymal_b_walk", "command=fast"), "[forward m/s, left m/s, turn rad/s] is expected"),
         (("policy=anymal_b_dribble", "command=[0.5,0,0]"), "command= is for task=walk, not for dribble"),
         (("module=anymal_b_dog",), "needs data=... (the motion dataset, HDF5)"),
