@@ -43,8 +43,7 @@ def judged(
     """A policy at a task of the group `task`, over the commands it was trained for where that names none."""
     kind: Any = tasks.find(task["name"])
     policy.check_task(kind)
-    known = {"command_range": policy.contract.command_range}
-    settings = kind.settle(build(kind.config_type, task, at="task"), None, known)
+    settings = kind.settle(build(kind.config_type, task, at="task"), None, policy.contract.told)
     return judge(PolicyActor(policy, skill), lambda: kind(robot, settings, motions), config, like, seed=seed, **place)
 
 

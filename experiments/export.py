@@ -95,7 +95,7 @@ def export_page(config: DictConfig, run: Run) -> int:
         raise InputError(NO_POLICY)
     found = [Trained.load(name, config.module) for name in (policies.names() if asked == ["all"] else asked)]
     if asked == ["all"]:
-        found = [one for one in found if one.policy.contract.command == COMMAND]
+        found = [one for one in found if one.policy.contract.command == COMMAND and not one.policy.contract.besides]
     names = [one.folder.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
@@ -106,7 +106,7 @@ def export_page(config: DictConfig, run: Run) -> int:
             f"the page calls policies by their folders: letters, digits, '.', '_' and '-' are expected, not {odd[0]!r}"
         )
     for one in found:
-        refuse_other_commands(one.folder.name, one.policy.contract.command)
+        refuse_other_commands(one.folder.name, one.policy.contract)
     with tempfile.TemporaryDirectory() as scratch:
         walkers = []
         for one in found:
@@ -161,7 +161,7 @@ class Trained:
 
         own, kind = self.policy.contract, cast(Any, tasks.find(self.policy.contract.task))
         settings = from_mapping(kind.config_type, own.training.get("settings", {}), at="the policy's settings")
-        task = kind(self.robot, kind.settle(settings, None, {"command_range": own.command_range}))
+        task = kind(self.robot, kind.settle(settings, None, own.told))
         return TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
 
     def export(self, out: Path, env: TaskEnv[Any], steps: int, about: dict[str, Any]) -> Bundle:

@@ -158,7 +158,7 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     policy.check_task(kind)
     within = policy.contract.command_range
     motions = motions_of(config, robot)
-    settings = kind.settle(build(kind.config_type, config.task, at="task"), motions, {"command_range": within})
+    settings = kind.settle(build(kind.config_type, config.task, at="task"), motions, policy.contract.told)
     task = kind(robot, settings, motions)
     note_other_drives(policy.contract.training, config)
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}

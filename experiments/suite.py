@@ -56,7 +56,7 @@ def run(config: DictConfig, run: Run) -> int:
     skill.check_robot(robot)
     success, flags = build(SuccessConfig, config.success, at="success"), build(FlagConfig, config.flags, at="flags")
     within = as_command_range(policy.contract.command_range)
-    base = Walk.settle(build(WalkConfig, config.task, at="task"), None, {"command_range": within})
+    base = Walk.settle(build(WalkConfig, config.task, at="task"), None, policy.contract.told)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     scenarios = scenarios_of(config)

@@ -30,6 +30,7 @@ CONTRACT, GRAPH, GOLDEN = "bundle.json", "policy.onnx", "golden.npz"
 MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")  # inputs of the graph that it gives back as NAME_next
+CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.walk` has them
 DIGEST = 64  # characters
 PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
 RATES_HZ = (1.0, 1e5)  # of control at least, of physics at most: what is slower or faster is a slip [D]
@@ -94,6 +95,11 @@ class BundleContract:
     opset: int
     golden: dict[str, Any]  # how golden.npz was recorded
     versions: dict[str, str]
+    # what it is told after the command: sine and cosine of a clock of this period, which begins with the episode, and
+    # heights of the ground, ground_X_Y_m forwards and to the left of the root in its heading frame, above where the
+    # floor is under a robot in its home pose [m]
+    besides: list[str] = field(default_factory=list)
+    clock_s: float | None = None
     files: dict[str, str] = field(default_factory=dict)  # sha256 of those beside bundle.json
 
     def __post_init__(self) -> None:
@@ -105,6 +111,9 @@ class BundleContract:
         for name in ("joint_range", "command_range"):
             if not all(len(pair) == 2 and pair[0] <= pair[1] for pair in getattr(self, name)):
                 raise ValueError(f"{name} needs pairs [low, high]")
+        clocks = [name for name in self.besides if not name.startswith("ground_")]
+        if clocks != (CLOCK if self.clock_s is not None and self.clock_s > 0.0 else []):
+            raise ValueError("what it is told besides the command is not what this npmp can give")
         if self.hold not in ("zero_order", "first_order") or self.accelerometer not in ("imu", "root"):
             raise ValueError(f"no hold {self.hold!r:.40} or accelerometer {self.accelerometer!r:.40} is known here")
         slowest, fastest = RATES_HZ
@@ -189,7 +198,8 @@ class Bundle:
         Raises:
           InputError: for arrays of other names, shapes or types, values that are not finite, or too few steps.
         """
-        joints, commands, path = len(self.contract.joint_names), len(self.contract.command), self.folder / GOLDEN
+        joints, path = len(self.contract.joint_names), self.folder / GOLDEN
+        commands = len(self.contract.command) + len(self.contract.besides)
         with reading(path), np.load(io.BytesIO(self._content[GOLDEN]), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         if set(arrays) != set(Golden._fields):
@@ -253,12 +263,13 @@ class Policy:
         session = _session(graph, name)
         joints, widths = len(contract.joint_names), contract.memory
         observed = sum(width for _, width, _, _ in contract.observation)
-        told = {"obs": observed, "command": len(contract.command)}
+        self._told_width = len(contract.command) + len(contract.besides)
+        told = {"obs": observed, "command": self._told_width}
         _check_graph(session, told | widths, {"action": joints, **{f"{k}_next": v for k, v in widths.items()}}, name)
         if session.get_modelmeta().custom_metadata_map.get("npmp") != contract.in_graph():
             raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
         self._names = ("joint_pos", "setpoint", "gyro", "accelerometer", "up", "command")
-        self._widths = (*(width for _, width, _, _ in contract.observation), len(contract.command))
+        self._widths = (*(width for _, width, _, _ in contract.observation), self._told_width)
         # what is told less `less`, over `over`, is what the graph is shown; its own last answer is home's already
         self._home = np.array(contract.home_pose)
         self._told, self._over = np.zeros(sum(self._widths)), np.ones(sum(self._widths))
@@ -271,7 +282,7 @@ class Policy:
         remembered = {"action": joints, **widths}
         self._memory = [{key: np.zeros((1, width), np.float32) for key, width in remembered.items()} for _ in range(2)]
         self._actions = [memory["action"][0] for memory in self._memory]
-        self._session, self._turn = session, 0
+        self._session, self._turn, self._steps = session, 0, 0
         self._bindings = [self._bound(self._memory[i], self._memory[1 - i], observed) for i in range(2)]
 
     def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any], observed: int) -> Any:
@@ -290,12 +301,14 @@ class Policy:
         for memory in self._memory:
             for array in memory.values():
                 array.fill(0.0)
+        self._steps = 0
 
     def act(self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None) -> FloatArray:
         """One control step.
 
         Args:
-          command: (c,) in the task's units, within `command_range` as trained; nothing is clipped here.
+          command: (c,) in the task's units, within `command_range` as trained; nothing is clipped here. With what is
+            told besides, (c + b,); without it the clock is that of the steps since `reset`, and the ground is level.
           setpoint: (nu,) the target before this one [rad]; None: what this policy answered last, as in training.
 
         Returns: joint targets (nu,) [rad], home pose plus action, not clipped either.
@@ -306,6 +319,8 @@ class Policy:
         less = self._less
         if setpoint is None:
             setpoint, less = self._actions[self._turn], self._less_own
+        if self.contract.besides and np.shape(command) == (len(self.contract.command),):
+            command = np.concatenate((np.asarray(command, np.float64), self._besides()))
         told = (readings.joint_pos, setpoint, readings.gyro, readings.accelerometer, readings.up, command)
         try:  # few calls, as the weights have put their code and data out of the fastest caches
             if tuple(map(len, told)) != self._widths:  # type: ignore[arg-type]
@@ -322,8 +337,16 @@ class Policy:
         action = self._actions[1 - self._turn]
         if not math.isfinite(action.dot(action)):
             raise ValueError("the policy's answer is not finite")
-        self._turn = 1 - self._turn
+        self._turn, self._steps = 1 - self._turn, self._steps + 1
         return self._home + action
+
+    def _besides(self) -> FloatArray:
+        """What is told after the command where nobody tells it: the time, and level ground."""
+        told, period = np.zeros(len(self.contract.besides)), self.contract.clock_s
+        if period is not None:
+            angle = 2.0 * math.pi * self._steps / (self.contract.control_rate_hz * period)
+            told[:2] = math.sin(angle), math.cos(angle)
+        return told
 
     def _vectors(self, told: Sequence[ArrayLike]) -> list[FloatArray]:
         """What is told as arrays. Raises ValueError for another width than is expected."""
@@ -366,7 +389,7 @@ class Golden(NamedTuple):
     gyro: FloatArray  # (T, 3)
     accelerometer: FloatArray  # (T, 3)
     up: FloatArray  # (T, 3)
-    command: FloatArray  # (T, c)
+    command: FloatArray  # (T, c + b) with what is told besides
     reset: NDArray[np.bool_]  # (T,) an episode's first step
     target: FloatArray  # (T, nu) what the policy answered [rad]
 

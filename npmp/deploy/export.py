@@ -97,6 +97,8 @@ def contract_of(
         command=own.command,
         command_unit=[UNITS.get(name.rpartition("_")[2], "") for name in own.command],
         command_range=own.command_range,
+        besides=own.besides,
+        clock_s=own.clock_s,
         memory=dict(zip(MEMORY, (policy.latent_dim, *_widths(policy, skill)), strict=True)),
         task=own.task,
         module_sha256=own.module_sha256,
@@ -228,7 +230,7 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
             f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
         ) from error
     observed = sum(width for _, width, _, _ in contract.observation)
-    widths = {"obs": observed, "command": len(contract.command), **contract.memory}
+    widths = {"obs": observed, "command": len(contract.command) + len(contract.besides), **contract.memory}
     program = _exported(_BothLevels(policy, skill).eval(), widths)
     model = program.model_proto
     for node in model.graph.node:  # where in the source a node comes from, with this machine's paths

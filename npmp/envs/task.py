@@ -88,6 +88,9 @@ class Task(ABC):
     error_name: ClassVar[str] = "error"  # of `Judgement.error` in logs
     observation_name: ClassVar[str] = "task"  # of `observe` where observations have names
     inputs: ClassVar[tuple[str, ...]] = ()  # names of the columns of `observe`, where they are few
+    # what `observe` has besides, after those, where the settings say so: names, and the range of each
+    clock_s: float | None = None  # period of a clock among them, which begins with the episode
+    besides: Mapping[str, tuple[float, float]] = {}
     judged: ClassVar[tuple[str, ...]] = ()  # those of `figures` that a training run logs
     main_figure: ClassVar[str] = ""  # that of `figures` by which policies are compared; less is better
 

@@ -420,4 +420,9 @@ def _checked(env: TaskEnv[Any], skill: SkillModule) -> DifferentiableTask:
     if not isinstance(env.task, DifferentiableTask):
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.carried_on(env.task.goal(), env.state)  # it may not serve every robot
+    seen, imagined = (told.shape[-1] for told in (env.task.observe(), env.task.see(env.state, env.task.goal())))
+    if seen != imagined:
+        raise InputError(
+            "imagined robots have no clock and see no ground: task.clock_s and task.sees_ground take algo=clone or vmpo"
+        )
     return env.task

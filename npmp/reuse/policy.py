@@ -48,6 +48,8 @@ class PolicyContract:
     latent_bound: list[float]  # limit on |m| per dimension
     # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells becomes a velocity
     commander: dict[str, Any] = field(default_factory=dict)
+    besides: list[str] = field(default_factory=list)  # what it is told after the command: `Task.besides`
+    clock_s: float | None = None  # period of a clock among that
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -58,12 +60,17 @@ class PolicyContract:
         if not pairs or len(self.command_range) != len(self.command):
             raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What settles a task (`Task.settle`) so that it tells the policy what it was trained to be told."""
+        return {name: getattr(self, name) for name in ("command_range", "besides", "clock_s")}
+
 
 class PolicyInput(NamedTuple):
     """What the policy sees at a step, raw; leading shape (...). The command is the task's, in its own units."""
 
     proprioception: Tensor  # (..., o) as `npmp.envs.features.proprioception`
-    command: Tensor  # (..., c)
+    command: Tensor  # (..., c), and what is told besides
     z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
 
 
@@ -98,7 +105,7 @@ class HighLevelPolicy(nn.Module):
         self.commander = None
         if contract.commander:
             self.commander = from_mapping(CommanderConfig, contract.commander, at="commander in the policy's contract")
-        told, besides = len(contract.command), 0
+        told, besides = len(contract.command) + len(contract.besides), 0
         if self.commander is not None:  # what it is told becomes a velocity, and is told besides
             told, besides = 3, told
         try:
@@ -142,12 +149,14 @@ class HighLevelPolicy(nn.Module):
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
+                besides=list(task.besides),
+                clock_s=task.clock_s,
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
             )
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
-        center, half = command_scales(ranges)
+        center, half = command_scales([*ranges, *task.besides.values()])
         policy.command_scale.mean.copy_(center)
         policy.command_scale.std.copy_(half)
         return policy
@@ -299,6 +308,14 @@ class HighLevelPolicy(nn.Module):
         if list(task.inputs) != self.contract.command:
             told, tells = (", ".join(names) or "nothing" for names in (self.contract.command, task.inputs))
             raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
+        if isinstance(task, type):  # it has no settings yet
+            return
+        own, others = self.contract.besides, list(task.besides)
+        if own != others:
+            told, tells = (f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing" for names in (own, others))
+            raise InputError(f"besides the command the policy is told {told}; task '{task.name}' tells {tells}")
+        if self.contract.clock_s != task.clock_s:
+            raise InputError(f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}")
 
 
 def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:

@@ -177,14 +177,21 @@ _KINDS: dict[str, _Kind] = {
 }
 KINDS = ("perlin", *_KINDS)
 TERRAINS = ("flat", *KINDS, "mixed")
-_SMOOTH = ("perlin", "noise", "slopes")
+_SMOOTH = ("flat", "perlin", "noise", "slopes")
+
+
+def check_kind(kind: str) -> None:
+    """Raise ValueError unless there is ground of this kind, or of those that it joins by "+"."""
+    parts = kind.split("+")
+    if kind != "mixed" and not all(part in TERRAINS[:-1] for part in parts):
+        raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}, or several joined by +; got {kind!r}")
 
 
 @dataclass(frozen=True)
 class TerrainConfig:
     """Fields of one terrain. Raises ValueError for values out of range."""
 
-    kind: str  # one of KINDS, or mixed: all of them in turn
+    kind: str  # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground
     level: float = 1.0  # of the hardest fields
     height: float = 0.3  # of Perlin noise of level 1, from the lowest to the highest point [m]
     fields: int = 128
@@ -193,8 +200,7 @@ class TerrainConfig:
     limits: TerrainLimits = TerrainLimits()
 
     def __post_init__(self) -> None:
-        if self.kind not in TERRAINS[1:]:
-            raise ValueError(f"rough ground must be one of {', '.join(TERRAINS[1:])}; got {self.kind!r}")
+        check_kind(self.kind)
         ranges.share(self, "level")
         ranges.at_least_one(self, "fields", "rows")
         ranges.not_negative(self, "seed")
@@ -206,6 +212,8 @@ class TerrainConfig:
 
 def height_field(kind: str, grid: Grid, level: float, config: TerrainConfig, rng: np.random.Generator) -> FloatArray:
     """One period of a kind's ground at a level: heights (points, points) [m], row by y, column by x."""
+    if kind == "flat":
+        return np.zeros((grid.points, grid.points))
     if kind == "perlin":
         return perlin(grid, config.height * level, rng)
     return _KINDS[kind](grid, level, config.limits, rng)
@@ -222,14 +230,14 @@ class Terrain:
     def __init__(self, config: TerrainConfig):
         """Make the fields; the same settings give the same bits. Raises InputError for more than memory holds."""
         self.config = config
-        self.cell = _COARSE if config.kind in _SMOOTH else _FINE
+        names = KINDS if config.kind == "mixed" else tuple(config.kind.split("+"))
+        self.cell = _COARSE if set(names) <= set(_SMOOTH) else _FINE
         grid = Grid(round(PERIOD_M / self.cell), self.cell)
         margin = grid.of(MARGIN_M)
         slot = grid.points + 2 * margin
         require_terrain(config.fields, slot**2)
         first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
         row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
-        names = KINDS if config.kind == "mixed" else (config.kind,)
         self.kinds = [names[(i - first[row]) % len(names)] for i, row in enumerate(row_of)]
         self.levels = [config.level * (int(row) + 1) / config.rows for row in row_of]
         across = math.ceil(math.sqrt(config.fields))

@@ -20,6 +20,10 @@ from npmp.sim.terrain import PERIOD_M, Terrain
 # what a critic knows of the ground: heights at points around the robot, forwards and to the left [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
+# what a policy that sees the ground is told: heights likewise, about the feet and where they are put next
+SEEN = tuple((0.05 * i, 0.1 * j) for i in range(-12, 17) for j in (-3, -2, 0, 2, 3))
+SEEN_NAMES = tuple(f"ground_{x:+.2f}_{y:+.2f}_m" for x, y in SEEN)
+SEEN_RANGE = (-0.5, 0.5)  # [m] above where the floor is under a robot that stands in its home pose
 _HARD_ENOUGH_M = 1.0  # an episode that was asked to go less far says nothing about the ground
 
 
@@ -119,10 +123,7 @@ class Ground:
     def around(self, state: RobotState) -> Tensor:
         """Heights of the ground in the world at points around robots, (..., g) [m]: AHEAD by ASIDE, in the heading
         frame."""
-        yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
-        cosine, sine, ahead, aside = torch.cos(yaw), torch.sin(yaw), self._grid[:, 0], self._grid[:, 1]
-        offset = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
-        return self.terrain.height_at(state.root_pos[..., None, :2] + offset)
+        return self.terrain.height_at(points_around(state, self._grid))
 
     def level(self, state: RobotState) -> Tensor:
         """The mean height of the ground `around`, (...) [m]."""
@@ -173,3 +174,11 @@ class Ground:
             raise ValueError("a level of the terrain that there is not")
         for name in self._KEPT:
             setattr(self, name, state[f"ground.{name}"].to(self.field.device, copy=True))
+
+
+def points_around(state: RobotState, offsets: Tensor) -> Tensor:
+    """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots."""
+    yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
+    cosine, sine, ahead, aside = torch.cos(yaw), torch.sin(yaw), offsets[:, 0], offsets[:, 1]
+    turned = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
+    return state.root_pos[..., None, :2] + turned

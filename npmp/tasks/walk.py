@@ -27,11 +27,14 @@ from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
-from npmp.sim.terrain import TERRAINS, Terrain, TerrainConfig, TerrainLimits
-from npmp.tasks.ground import Ground
+from npmp.sim.terrain import Terrain, TerrainConfig, TerrainLimits, check_kind
+from npmp.tasks.ground import SEEN, SEEN_NAMES, SEEN_RANGE, Ground, points_around
+from npmp.tasks.trotting import TrotActor, TrotConfig
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))  # in words
+
+CLOCK = ("clock_sin", "clock_cos")  # names of what tells the time within a stride
 
 COMMANDS = ("uniform", "recorded")  # where commands are drawn from
 STARTS = ("gentle", "uphill")  # where on rough ground robots start: at its gentlest points; at the foot of a climb
@@ -64,7 +67,7 @@ class WalkConfig:
     start_tilt_deg: float = 0.0  # starts lean by up to this about either horizontal axis
     start_speed_mps: float = 0.0  # and are up to this faster along either
     may_touch: str = "feet"  # what may touch the ground: feet; legs, the links that carry them, too
-    terrain: str = "flat"  # a name of `terrain.TERRAINS`
+    terrain: str = "flat"  # a name of `terrain.TERRAINS`, or several joined by "+"
     terrain_level: float = 1.0  # from flat at 0 to `terrain_height` and `terrain_limits` at 1
     terrain_height: float = 0.3  # of Perlin noise, from the lowest to the highest point [m]
     terrain_curriculum: bool = False  # robots rise over 8 levels, the highest of which is `terrain_level`
@@ -72,6 +75,10 @@ class WalkConfig:
     terrain_seed: int = 0
     terrain_starts: str = "gentle"  # a name of `STARTS`
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)  # of the other kinds
+    clock_s: float | None = None  # period of a clock that policies are told, too: a stride's
+    sees_ground: bool = False  # and heights of the ground around
+    ground_noise_m: float = 0.01  # deviation of each of these
+    script: TrotConfig = field(default_factory=TrotConfig)  # who shows how it is walked
     # learned through a model, a robot pays for what it is off its command in single steps, and in the mean of a stride
     step_weight: float = 0.5
     stride_weight: float = 2.0
@@ -109,8 +116,11 @@ class WalkConfig:
         if len(self.acceleration) != 3:
             raise ValueError(f"acceleration must be three numbers, got {self.acceleration}")
         ranges.not_negative(
-            self, "step_weight", "stride_weight", "drag_weight", "press_weight", "lift_weight", "command_jitter"
-        )
+            self, "step_weight", "stride_weight", "drag_weight", "press_weight", "lift_weight", "command_jitter",
+            "ground_noise_m",
+        )  # fmt: skip
+        if self.clock_s is not None:
+            ranges.above_zero(self, "clock_s")
         if not (self.phi > 0 and self.command_period_s > 0 and self.episode_s > 0 and 0 < self.tilt_limit_deg < 180):
             raise ValueError("phi, command_period_s, episode_s and tilt_limit_deg must be positive, the tilt below 180")
 
@@ -121,10 +131,9 @@ class WalkConfig:
             raise ValueError(f"start_tilt_deg must be at most tilt_limit_deg, got {self.start_tilt_deg}")
         if self.terrain_starts not in STARTS:
             raise ValueError(f"terrain_starts must be one of {', '.join(STARTS)}; got {self.terrain_starts!r}")
-        if self.terrain_starts == "uphill" and self.terrain not in ("slopes", "stairs"):
+        check_kind(self.terrain)
+        if self.terrain_starts == "uphill" and not set(self.terrain.split("+")) <= {"slopes", "stairs"}:
             raise ValueError(f"terrain_starts=uphill is for slopes and stairs, not for {self.terrain!r}")
-        if self.terrain not in TERRAINS:
-            raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}; got {self.terrain!r}")
         self.rough()
 
     def rough(self) -> TerrainConfig | None:
@@ -351,6 +360,10 @@ class Walk(DifferentiableTask):
         if config.commands == "recorded" and motions is not None:
             self.recorded = RecordedVelocities.of(motions).within(config.range)
         self.robot, self.config, self.episode_s = robot, config, config.episode_s
+        self.clock_s = config.clock_s
+        self.period_s = config.clock_s or config.script.period_s  # of the clock, whether or not policies are told
+        clock = {} if self.clock_s is None else dict.fromkeys(CLOCK, (-1.0, 1.0))
+        self.besides = clock | (dict.fromkeys(SEEN_NAMES, SEEN_RANGE) if config.sees_ground else {})
         self.starts = Starts(
             robot, motions, share=config.reference_starts, tilt_deg=config.start_tilt_deg,
             speed_mps=config.start_speed_mps,
@@ -362,7 +375,10 @@ class Walk(DifferentiableTask):
 
     @classmethod
     def settle(cls, config: WalkConfig, motions: MotionSet | None, training: Mapping[str, Any]) -> WalkConfig:
-        """The task's own range of commands, else the motions', else what the module's training record says."""
+        """The task's own range of commands, else the motions', else what the module's training record says. Where that
+        is a policy's, it tells what the policy was told."""
+        if told := training.get("besides"):
+            config = replace(config, clock_s=training["clock_s"], sees_ground=SEEN_NAMES[0] in told)
         if config.command_range is not None:
             return config
         if motions is not None:
@@ -387,6 +403,7 @@ class Walk(DifferentiableTask):
         super().bind(env)
         self._most_change = torch.tensor(self.config.acceleration, device=env.device) * env.dt  # of a control step
         self.starts = self.starts.to(env.device)
+        self._seen = torch.tensor(SEEN, device=env.device)
         if self.recorded is not None:
             self.recorded = self.recorded.to(env.device)
         if self.ground is not None:
@@ -397,6 +414,7 @@ class Walk(DifferentiableTask):
             env.num_envs, dtype=torch.long, device=env.device
         )  # control steps to its change
         self.velocity = torch.zeros(env.num_envs, 3, device=env.device)  # filtered, by which a step is judged
+        self.clock = torch.zeros(env.num_envs, device=env.device)  # in [0, 1): the share of a stride that is over
 
     # --- episodes ---
 
@@ -420,6 +438,7 @@ class Walk(DifferentiableTask):
         self.command = self.command.index_copy(0, ids, command)
         self.command_left = self.command_left.index_copy(0, ids, left)
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
+        self.clock = self.clock.index_fill(0, ids, 0.0)
 
     def privileged(self) -> Tensor:
         """As `Task.privileged`; where steps are judged by a filtered velocity, that too, and on rough ground its
@@ -457,6 +476,30 @@ class Walk(DifferentiableTask):
         """The range that commands are drawn from."""
         return self.config.range
 
+    def observe(self) -> Tensor:
+        """The command (n, 3), and what is told besides: sine and cosine of the clock; heights at `SEEN`."""
+        told = [self.command]
+        if self.clock_s is not None:
+            angle = 2.0 * math.pi * self.clock.unsqueeze(-1)
+            told += [torch.sin(angle), torch.cos(angle)]
+        if self.config.sees_ground:
+            told.append(self.seen_ground())
+        return torch.cat(told, -1)
+
+    def seen_ground(self) -> Tensor:
+        """Heights at `SEEN` above where the floor is under a robot in its home pose, (n, g) [m], as a map of the ground
+        tells a robot that knows where it is in it; each call draws their noise anew."""
+        env, state = self.env, self.env.state
+        place, home = points_around(state, self._seen), float(self.robot.home_qpos[2])
+        height = place.new_zeros(place.shape[:-1]) if self.ground is None else self.ground.terrain.height_at(place)
+        noise = torch.randn(height.shape, generator=env.generator, device=height.device)
+        seen = height - (state.root_pos[:, 2:] - home) + self.config.ground_noise_m * noise
+        return seen.nan_to_num(0.0).clamp(*SEEN_RANGE)
+
+    def teacher(self) -> TrotActor:
+        """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
+        return TrotActor(self.robot, self.config.script)
+
     # --- judgement ---
 
     def _filtered(self) -> Tensor:
@@ -484,6 +527,7 @@ class Walk(DifferentiableTask):
         if self.ground is not None:
             self.ground.advance(judgement.failed, self.command, judgement.seen["achieved"])
         self.velocity = self._filtered()
+        self.clock = (self.clock + self.env.dt / self.period_s) % 1.0
         left = self.command_left - 1
         due = left <= 0
         drawn = self.draw_command(self.command, generator)
@@ -543,18 +587,19 @@ class Walk(DifferentiableTask):
 
     # --- checkpoints ---
 
+    _KEPT = ("command", "command_left", "velocity", "clock")
+
     def state_dict(self) -> dict[str, Tensor]:
         """As `Task.state_dict`."""
         ground = {} if self.ground is None else self.ground.state_dict()
-        return {"command": self.command, "command_left": self.command_left, "velocity": self.velocity, **ground}
+        return {**{name: getattr(self, name) for name in self._KEPT}, **ground}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """As `Task.load_state_dict`."""
         if self.ground is not None:
             self.ground.load_state_dict(state)
-        self.command, self.command_left, self.velocity = (
-            state[name].to(self.env.device, copy=True) for name in ("command", "command_left", "velocity")
-        )
+        for name in self._KEPT:
+            setattr(self, name, state[name].to(self.env.device, copy=True))
 
     # --- through a model ---
 

@@ -13,8 +13,8 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks import Dribble
 from npmp.tasks.recover import Recover, RecoverConfig
-from tests.environments import walk_env
 
 CONFIG = CloneTrainerConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
 
@@ -73,9 +73,9 @@ def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) 
 
 
 def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
-    walk = walk_env(robot, 2)
-    with pytest.raises(InputError, match="nobody shows how task 'walk' is done"):
-        CloneTrainer(walk, skill.in_joint_space(), policy)
+    dribbles = TaskEnv(Dribble(robot), 2, num_threads=1)
+    with pytest.raises(InputError, match="nobody shows how task 'dribble' is done"):
+        CloneTrainer(dribbles, skill.in_joint_space(), policy)
     env = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
     with pytest.raises(InputError, match="joint_space=true"):
         CloneTrainer(env, skill, policy)

@@ -167,6 +167,17 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevel
         fewer.check_task(Walk)
 
 
+def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robot, skill: SkillModule) -> None:
+    sees = Walk(robot, WalkConfig(command_range=((0.0, 1.0), (-0.2, 0.2), (-0.5, 0.5)), sees_ground=True))
+    policy = HighLevelPolicy.for_task(skill, sees)
+    policy.check_task(Walk)  # whose settings are yet to come
+    policy.check_task(sees)
+    settled = Walk.settle(WalkConfig(), None, policy.contract.told)
+    assert settled.sees_ground and settled.range == sees.config.range
+    with pytest.raises(InputError, match=r"is told 145 numbers \(ground_-0.60_-0.30_m, ...\); task 'walk' tells noth"):
+        policy.check_task(Walk(robot))
+
+
 def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path) -> None:
     shipped = modules.find("anymal_b_dog")
     assert find_module(tmp_path, module_sha256(shipped)) == shipped

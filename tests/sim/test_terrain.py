@@ -85,6 +85,15 @@ def test_widths_and_heights_by_hand() -> None:
     assert bottom.sum() == 25
 
 
+def test_kinds_may_be_joined() -> None:
+    terrain = Terrain(TerrainConfig("flat+stairs+stairs", fields=6, rows=2))
+    assert terrain.kinds == ["flat", "stairs", "stairs"] * 2 and terrain.levels[0] == 0.5
+    inside = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)) * PERIOD_M
+    spread = [torch.std(terrain.height_at(corner + inside)).item() for corner in terrain.corner]
+    assert spread[0] == spread[3] == 0.0 and min(spread[1:3] + spread[4:]) > 0.1
+    assert Terrain(TerrainConfig("flat+slopes", fields=2)).cell > Terrain(TerrainConfig("flat+gaps", fields=2)).cell
+
+
 def test_fields_lie_side_by_side_each_continued() -> None:
     terrain = Terrain(TerrainConfig("mixed", fields=21, rows=3))
     assert terrain.kinds == list(KINDS) * 3
@@ -139,7 +148,9 @@ def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     for wrong, message in (
-        ({"kind": "swamp"}, "one of perlin, noise"),
+        ({"kind": "swamp"}, "one of flat, perlin, noise"),
+        ({"kind": "stairs+swamp"}, "one of flat, perlin, noise"),
+        ({"kind": "stairs+mixed"}, "or several joined by"),
         ({"kind": "perlin", "level": 1.5}, "level must be in"),
         ({"kind": "perlin", "height": 0.0}, "height must lie"),
         ({"kind": "perlin", "fields": 0}, "fields must be"),

@@ -17,7 +17,7 @@ from npmp.reuse.evaluation import evaluate
 from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.ground import AHEAD, ASIDE, Ground
+from npmp.tasks.ground import AHEAD, ASIDE, SEEN, SEEN_NAMES, Ground
 from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
 from tests.environments import walk_env
 
@@ -272,3 +272,28 @@ def test_bad_settings_are_refused_in_one_line() -> None:
         with pytest.raises(ValueError, match=message) as raised:
             WalkConfig(**settings)
         assert "\n" not in str(raised.value)
+
+
+def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> None:
+    env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0)
+    told, ground = env.task.observe(), ground_of(env)
+    assert told.shape == (8, 3 + len(SEEN)) and tuple(env.task.besides) == SEEN_NAMES
+    assert torch.equal(told[:, :3], env.task.command)
+    # one point by hand: 0.4 m ahead, 0.2 m to the right
+    i = SEEN_NAMES.index("ground_+0.40_-0.20_m")
+    x, y = env.state.root_rot[:, :2, 0], env.state.root_rot[:, :2, 1]  # level, as they have just started
+    height = ground.terrain.height_at(env.state.root_pos[:, :2] + 0.4 * x - 0.2 * y)
+    expected = height - env.state.root_pos[:, 2] + float(robot.home_qpos[2])
+    torch.testing.assert_close(told[:, 3 + i], expected.clamp(-0.5, 0.5), atol=1e-4, rtol=0.0)
+    flat = walk_env(robot, 2, sees_ground=True, ground_noise_m=0.0)
+    assert flat.task.observe()[:, 3:].abs().max() < 1e-4  # where the floor is in the home pose
+    noisy = walk_env(robot, 64, sees_ground=True, ground_noise_m=0.02)
+    assert noisy.task.observe()[:, 3:].std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_what_is_seen_is_the_same_after_a_period(robot: robots.Robot) -> None:
+    env = rough_env(robot, 2, "stairs", fields=2, sees_ground=True, ground_noise_m=0.0)
+    before = env.task.seen_ground()
+    env.robots.shift(torch.tensor([0]), torch.tensor([[-PERIOD_M, 0.0, 0.0]]))
+    ground_of(env).advance(torch.zeros(2, dtype=torch.bool), env.task.command, env.task.command)
+    torch.testing.assert_close(env.task.seen_ground(), before, atol=1e-3, rtol=0.0)

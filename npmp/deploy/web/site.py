@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,16 @@ SITE = "site.json"
 GROUNDS = ("flat", "rough")
 
 
+class Told(Protocol):
+    """A policy's or a bundle's contract."""
+
+    @property
+    def command(self) -> list[str]: ...
+
+    @property
+    def besides(self) -> list[str]: ...
+
+
 @dataclass(frozen=True)
 class Walker:
     """A walking policy to put on the page."""
@@ -35,12 +45,14 @@ class Walker:
     terrain: TerrainConfig | None = None  # the rough ground that it was trained on, None: it was flat
 
     def __post_init__(self) -> None:
-        refuse_other_commands(self.name, self.bundle.contract.command)
+        refuse_other_commands(self.name, self.bundle.contract)
 
 
-def refuse_other_commands(name: str, told: list[str]) -> None:
-    """Raises InputError for a policy that is not told how to walk."""
-    if told != COMMAND:
+def refuse_other_commands(name: str, contract: Told) -> None:
+    """Raises InputError for a policy that is not told how to walk, or more than that."""
+    if contract.besides:
+        raise InputError(f"a page has no map of the ground and no clock: {name} is told of {contract.besides[0]}, ...")
+    if (told := contract.command) != COMMAND:
         raise InputError(f"a page is for policies that are told {', '.join(COMMAND)}; {name} is told {', '.join(told)}")
 
 

@@ -1,0 +1,274 @@
+"""A scripted trot over any ground, for robots with four legs of three joints: who shows a policy how it is walked on.
+
+It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where a foot is put
+follows from the velocity (Raibert 1986) and from where the ground around is even; feet on the ground push the body to
+where it should be, and carry its weight. Its numbers were found by the cross-entropy method (docs/rough_ground.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import geometry, ranges
+from npmp.envs.feet import Feet
+from npmp.envs.state import GRAVITY, RobotState
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.rollout import Decision
+from npmp.tasks.ground import points_around
+
+if TYPE_CHECKING:
+    from npmp.tasks.walk import Walk
+
+# of the ground under the body, whose mean and slope it follows, forwards and to the left [m]
+_UNDER = torch.cartesian_prod(0.1 * torch.arange(-5, 6), 0.1 * torch.arange(-3, 4))
+# of a foothold's surroundings, over which it should be even [m]
+_BESIDE = 0.06 * torch.tensor(
+    [(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7)]
+)
+# footholds that are tried, times `reach_m`
+_TRIED = torch.cartesian_prod(torch.linspace(-1.0, 1.0, 7), torch.tensor([-0.4, 0.0, 0.4]))
+_UNEVEN_M = 0.15  # what is more uneven is no worse
+_MIDDLE = 0.7  # of the period: legs stand and carry their share
+_SETTLED = 0.6  # of the swing: from here on a foothold stays
+
+
+@dataclass(frozen=True)
+class TrotConfig:
+    """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for values out of range."""
+
+    period_s: float = 0.533  # in which each leg swings once, where `WalkConfig.clock_s` does not say so
+    swing: float = 0.407  # share of the period that a leg swings
+    height_m: float = 0.472  # of the root above the mean of the ground around
+    clearance_m: float = 0.062  # of a swinging foot above the highest ground on its way
+    rise: float = 0.197  # share of the swing until it is up there
+    width: float = 1.072  # of the stance, in the home pose's
+    length: float = 0.743  # likewise
+    shift_m: float = 0.008  # of all footholds, forwards
+    raibert_s: float = 0.148  # by which footholds are ahead, of what a robot is faster than asked
+    reach_m: float = 0.068  # around which even ground is looked for
+    uneven: float = 0.668  # metres that a foothold may be farther for a metre by which it is more even
+    lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
+    ahead_s: float = 0.076  # by which the body is pushed ahead, of the velocity asked for,
+    ahead_error_s: float = 0.088  # and of what is missing of it
+    turn_s: float = 0.081  # by which it is turned, of the yaw rate asked for twice over less that which it has
+    up: float = 0.333  # share of a missing height that feet push down by
+    level: float = 0.538  # share of a lean that feet push against
+    damp_s: float = 0.037  # and of its rate
+    slope: float = 0.938  # share of the ground's slope that the body takes on
+    support: float = 0.864  # share of the weight that joints carry beforehand
+    acceleration: float = 1.79  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration")
+        ranges.share(self, "swing", "rise")
+        ranges.not_negative(
+            self, "raibert_s", "reach_m", "uneven", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
+            "damp_s", "slope", "support",
+        )  # fmt: skip
+        if not 0.0 < self.swing < 0.5:
+            raise ValueError(f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}")
+
+
+class TrotMemory(NamedTuple):
+    """What the script carries from step to step."""
+
+    asked: Tensor  # (n, 3) the velocity on its way to the command
+    lifted: Tensor  # (n, 4, 3) where feet that swing left the ground, in the world [m]
+    foothold: Tensor  # (n, 4, 3) where they are put [m]
+    swung: Tensor  # (n, 4) bool: legs that swung in the step before
+    stands: Tensor  # (n,) bool: it was asked to stand, and does
+
+
+class TrotActor:
+    """The script as an actor of task `walk`."""
+
+    def __init__(self, robot: Robot, config: TrotConfig | None = None):
+        """Raises: InputError for a robot without four legs of three joints."""
+        self.config, self.feet = config or TrotConfig(), Feet(robot)
+        self.home, self.kp, self.low, self.high = (
+            torch.tensor(part, dtype=torch.float32)
+            for part in (robot.home_joints, robot.kp, robot.joint_lower, robot.joint_upper)
+        )
+        self.weight = float(robot.model().body_mass.sum()) * GRAVITY
+        self.legs = _legs(robot, self.feet, self.home)
+        place, _ = self.feet.moving(self.home, torch.zeros_like(self.home))
+        self.stance = place[:, 0, :2]
+        left_fore, right_hind = (self.stance.sum(-1) * sign for sign in (1.0, -1.0))
+        later = torch.full((4,), 0.5)
+        later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
+        self.later = later  # of the period, by which a leg's swing begins later
+
+    def initial_memory(self, n: int) -> TrotMemory:
+        """As `Actor.initial_memory`."""
+        feet, none = torch.zeros(n, 4, 3), torch.zeros(n, 4, dtype=torch.bool)
+        return TrotMemory(torch.zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
+
+    def act(self, env: TaskEnv[Walk], memory: TrotMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        c, task, dt = self.config, env.task, env.dt
+        state = task.unmoved(env.state)
+        yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
+        velocity = geometry.to_world(state.root_rot, state.root_vel_end)
+        forward = geometry.to_local(yaw, velocity)[:, :2]
+        most = c.acceleration * dt * memory.asked.new_tensor([1.0, 1.0, 2.0])
+        asked = memory.asked + (task.command - memory.asked).clamp(-most, most)
+        robots = torch.arange(env.num_envs)
+
+        def ground(place: Tensor) -> Tensor:
+            height = task.ground_at(place, robots)
+            return place.new_zeros(place.shape[:-1]) if height is None else height
+
+        # with the clock at 0 all feet are on the ground
+        of_leg = (task.clock.unsqueeze(-1) + c.swing + self.later) % 1.0
+        swings = of_leg < c.swing
+        stands = self._stands(memory.stands, swings, state, forward, asked)
+        swings = swings & ~stands.unsqueeze(-1)
+        share = (of_leg / c.swing).clamp(max=1.0)  # of the swing that is over
+        foot = self.feet(state.root_pos, state.root_rot, state.joint_pos)[:, :, 0]
+        anew = (swings & ~memory.swung) | first.unsqueeze(-1)
+        lifted = torch.where(anew.unsqueeze(-1), foot, memory.lifted)
+        free = ~swings | (share < _SETTLED) | first.unsqueeze(-1)
+        spot = self._footholds(state, yaw, forward, asked, share, task.period_s, ground)
+        foothold = torch.where(free.unsqueeze(-1), spot, memory.foothold)
+        swinging = self._swinging(lifted, foothold, share, task.period_s, ground)
+        # feet in the root's frame: those that swing as it will be, those that stand as it should be
+        there = state.root_pos + c.lead_s * velocity
+        aim = torch.where(
+            swings.unsqueeze(-1),
+            (swinging - there.unsqueeze(1)) @ state.root_rot,
+            self._standing(state, yaw, forward, asked, foot, ground),
+        )
+        joints = self._bent(aim, state.joint_pos)
+        torque = self._carrying(state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings)
+        target = (joints + torque / self.kp).clamp(self.low, self.high)
+        return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
+
+    @staticmethod
+    def _stands(before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, asked: Tensor) -> Tensor:
+        """Who stands, (n,) bool: whoever was asked to and is nearly still; a change waits until no leg swings."""
+        calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * torch.linalg.vector_norm(state.root_ang_end, dim=-1)
+        still = (asked.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
+        return torch.where(swings.any(-1), before, still)
+
+    # --- legs that swing ---
+
+    def _footholds(
+        self,
+        state: RobotState,
+        yaw: Tensor,
+        forward: Tensor,
+        asked: Tensor,
+        share: Tensor,
+        period_s: float,
+        ground: Any,
+    ) -> Tensor:
+        """Where feet are to be put: the middle of the stance that follows, and from there to even ground. (n, 4, 3)."""
+        c, turn = self.config, yaw[:, :2, :2].transpose(-1, -2)
+        # to the middle of the stance [s]
+        until = ((1.0 - share) * c.swing + 0.5 * (1.0 - c.swing)) * period_s
+        angle = asked[:, 2:] * until
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        x, y = (self.stance * self.stance.new_tensor([c.length, c.width])).unbind(-1)
+        place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
+        goes = 0.5 * (forward + asked[:, :2])
+        place = place + goes.unsqueeze(1) * until.unsqueeze(-1) + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
+        place = state.root_pos[:, None, :2] + place @ turn
+        tried = place.unsqueeze(2) + ((c.reach_m * _TRIED) @ turn).unsqueeze(1)  # (n, 4, tried, 2)
+        beside = ground(tried.unsqueeze(-2) + _BESIDE)
+        uneven = (beside.amax(-1) - beside.amin(-1)).clamp(max=_UNEVEN_M)
+        cost = c.reach_m * torch.linalg.vector_norm(_TRIED, dim=-1) + c.uneven * uneven
+        best = cost.argmin(-1)[..., None, None].expand(-1, -1, 1, 2)
+        spot = tried.gather(2, best).squeeze(2)
+        return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
+
+    def _swinging(self, lifted: Tensor, foothold: Tensor, share: Tensor, period_s: float, ground: Any) -> Tensor:
+        """Where swinging feet should be, (n, 4, 3): up before they go ahead, over whatever is in between, and down."""
+        c = self.config
+        share = (share + c.lead_s / (c.swing * period_s)).clamp(max=1.0)
+        along = _smooth((share - 0.5 * c.rise) / (0.9 - 0.5 * c.rise)).unsqueeze(-1)
+        way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * torch.linspace(0.0, 1.0, 5).unsqueeze(-1)
+        highest = torch.maximum(ground(way[..., :2]).amax(-1) + self.feet.radius, way[..., 2].amax(-1))
+        height = lifted[..., 2] + (highest + c.clearance_m - lifted[..., 2]) * _smooth(share / c.rise)
+        height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)  # into the ground
+        place = lifted[..., :2] + (foothold - lifted)[..., :2] * along
+        return torch.cat((place, height.unsqueeze(-1)), -1)
+
+    # --- legs that stand ---
+
+    def _standing(
+        self, state: RobotState, yaw: Tensor, forward: Tensor, asked: Tensor, foot: Tensor, ground: Any
+    ) -> Tensor:
+        """Where standing feet are in the frame of a root that is where it should be, (n, 4, 3)."""
+        c, (x, y) = self.config, _UNDER.unbind(-1)
+        under = ground(points_around(state, _UNDER))
+        slope = (under * x).sum(-1) / x.square().sum(), (under * y).sum(-1) / y.square().sum()
+        ahead = c.ahead_s * asked[:, :2] + c.ahead_error_s * (asked[:, :2] - forward)
+        ahead = geometry.to_world(yaw[:, :2, :2], ahead)
+        up = c.up * (under.mean(-1) + c.height_m - state.root_pos[:, 2])
+        root = state.root_pos + torch.cat((ahead, up.unsqueeze(-1)), -1)
+        zero = torch.zeros_like(up)
+        pitch = torch.stack((zero, -c.slope * torch.atan(slope[0]), zero), -1)
+        roll = torch.stack((c.slope * torch.atan(slope[1]), zero, zero), -1)
+        wanted = yaw @ geometry.exp_so3(pitch) @ geometry.exp_so3(roll)
+        lean = c.level * geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted) - c.damp_s * state.root_ang_end
+        turn = c.turn_s * (2.0 * asked[:, 2:] - state.root_ang_end[:, 2:])
+        rotation = state.root_rot @ geometry.exp_so3(torch.cat((lean[:, :2], turn), -1))
+        return (foot - root.unsqueeze(1)) @ rotation
+
+    def _carrying(self, state: RobotState, joints: Tensor, of_leg: Tensor, swings: Tensor) -> Tensor:
+        """Torques (n, nu) [Nm] by which the legs that stand carry the weight, taken on and given off over a tenth of
+        the stance."""
+        c = self.config
+        soft = ((of_leg - c.swing) / 0.08).clamp(0.0, 1.0) * ((1.0 - of_leg) / 0.08).clamp(0.0, 1.0)
+        load = (~swings) * (0.15 + 0.85 * soft)
+        load = load / load.sum(-1, keepdim=True).clamp(min=1e-3)
+        up = state.root_rot[:, None, 2] * (c.support * self.weight * load).unsqueeze(-1)  # in the root's frame
+        _, jacobian = self._legs_at(joints)
+        torque = torch.zeros_like(joints)
+        torque[:, self.legs.flatten()] = -(up.unsqueeze(-2) @ jacobian).squeeze(-2).flatten(1)
+        return torque
+
+    # --- kinematics ---
+
+    def _legs_at(self, joints: Tensor) -> tuple[Tensor, Tensor]:
+        """Feet in the root's frame (n, 4, 3) [m] and their Jacobians by the joints of their legs (n, 4, 3, 3)."""
+        rate = joints.new_zeros(3, 1, joints.shape[-1])
+        for level, own in enumerate(self.legs.T):
+            rate[level, 0, own] = 1.0
+        place, moved = self.feet.moving(joints.expand(3, -1, -1), rate.expand(-1, len(joints), -1))
+        return place[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
+
+    def _bent(self, aim: Tensor, joints: Tensor) -> Tensor:
+        """Joints (n, nu) within their limits that bring feet to places (n, 4, 3) in the root's frame: Gauss-Newton from
+        where they are, as near as they get."""
+        for _ in range(3):
+            place, jacobian = self._legs_at(joints)
+            across = jacobian.transpose(-1, -2)
+            square = across @ jacobian + 1e-4 * torch.eye(3)
+            step = torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1)).squeeze(-1).clamp(-0.4, 0.4)
+            joints = joints.clone()
+            joints[:, self.legs.flatten()] += step.flatten(1)
+            joints = joints.clamp(self.low, self.high)
+        return joints
+
+
+def _smooth(share: Tensor) -> Tensor:
+    """From 0 to 1, flat at both ends."""
+    share = share.clamp(0.0, 1.0)
+    return share * share * (3.0 - 2.0 * share)
+
+
+def _legs(robot: Robot, feet: Feet, home: Tensor) -> Tensor:
+    """The joints (4, 3) that move each foot. Raises InputError unless four feet have three each."""
+    each = torch.eye(len(home))
+    _, moved = feet.moving(home.expand(len(home), -1), each)  # by one joint after the other
+    moves = moved.abs().sum((-1, -2)) > 1e-6  # (nu, F)
+    if moves.shape[1] != 4 or not bool((moves.sum(0) == 3).all()) or bool((moves.sum(1) > 1).any()):
+        raise InputError(f"nobody shows '{robot.name}' how to walk: the script takes four legs of three joints")
+    return torch.stack([torch.nonzero(column).squeeze(-1) for column in moves.T])

@@ -1,0 +1,130 @@
+"""The scripted trot: its kinematics by MuJoCo's, its time, where it puts its feet, and that it walks up stairs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.state import RobotState
+from npmp.reuse.evaluation import evaluate
+from npmp.robots import Robot
+from npmp.sim.terrain import TerrainLimits
+from npmp.tasks.trotting import TrotActor, TrotConfig
+from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
+from tests.environments import walk_env
+
+
+def env_of(robot: Robot, n: int, **settings: Any) -> WalkEnv:
+    held = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driven
+    return TaskEnv(Walk(robot, WalkConfig(**settings)), n, robots=held, num_threads=1)
+
+
+def asked(env: WalkEnv, *command: float) -> Tensor:
+    return torch.tensor(command).expand(1, env.num_envs, 3)
+
+
+def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
+    env = env_of(robot, 6)
+    going, standing = (asked(env, *command) for command in ((0.6, 0.1, 0.3), (0.0, 0.0, 0.0)))
+    commands = torch.cat((going.expand(200, -1, -1), standing))
+    trial = evaluate(env.task.teacher(), env, seconds=7.0, commands=commands)
+    assert not trial.fell.any()
+    reached = trial.seen["achieved"][100:200].mean((0, 1))
+    assert (reached - going[0, 0]).abs().max() < 0.15
+    feet = trial.seen["feet"]  # (T, n, F, 2) height and speed
+    assert feet[100:200, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
+    assert feet[-50:, ..., 0].max() < 0.01 and trial.seen["achieved"][-50:].abs().max() < 0.1  # none rises any more
+
+
+def test_it_climbs_stairs(robot: Robot) -> None:
+    env = env_of(
+        robot, 8, terrain="stairs", terrain_starts="uphill", terrain_limits=TerrainLimits(stair_m=0.15),
+        terrain_fields=4, may_touch="legs",
+    )  # fmt: skip
+    trial = evaluate(env.task.teacher(), env, seconds=5.0, commands=asked(env, 0.5, 0.0, 0.0))
+    assert (~trial.fell.any(0)).sum() >= 7  # 92 of 100 in the suite, which lasts longer
+    way = trial.seen["achieved"][:, ~trial.fell.any(0), 0].sum(0) * env.dt
+    assert way.min() > 1.5  # 0.6 m before the first of steps of 0.3 m they began: onto the third at least
+
+
+def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
+    actor = TrotActor(robot)
+    generator = torch.Generator().manual_seed(0)
+    home = actor.home.expand(20, -1)
+    joints = home + 0.3 * (2.0 * torch.rand(home.shape, generator=generator) - 1.0)
+    joints = joints.clamp(actor.low + 0.02, actor.high - 0.02)
+    aim, jacobian = actor._legs_at(joints)
+    bent = actor._bent(aim, home)
+    torch.testing.assert_close(actor._legs_at(bent)[0], aim, atol=2e-3, rtol=0.0)
+    # the Jacobian by differences of the feet's places
+    for level in range(3):
+        step = torch.zeros_like(joints)
+        step[:, actor.legs[:, level]] = 1e-3
+        ahead, behind = (actor._legs_at(joints + sign * step)[0] for sign in (1.0, -1.0))
+        torch.testing.assert_close(jacobian[..., level], (ahead - behind) / 2e-3, atol=2e-3, rtol=0.0)
+
+
+def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
+    actor = TrotActor(robot, TrotConfig(support=1.0))
+    level = RobotState.still(torch.zeros(1, 3), torch.eye(3)[None], actor.home[None])
+    of_leg = torch.full((1, 4), 0.7)  # in the middle of the stance
+    torque = actor._carrying(level, actor.home[None], of_leg, of_leg < 0.4)
+    _, jacobian = actor._legs_at(actor.home[None])
+    # a foot that is pushed up by f is held by -J' f: what the feet push is the weight, straight down
+    for leg, own in enumerate(actor.legs):
+        pushed = torch.linalg.solve(jacobian[0, leg].T, -torque[0, own])
+        torch.testing.assert_close(pushed, torch.tensor([0.0, 0.0, actor.weight / 4.0]), atol=1e-2, rtol=1e-4)
+
+
+def test_legs_swing_by_the_clock(robot: Robot) -> None:
+    env = env_of(robot, 2, clock_s=0.6)
+    env.task.follow(asked(env, 0.5, 0.0, 0.0))
+    actor = env.task.teacher()
+    c, memory, first = actor.config, actor.initial_memory(2), torch.ones(2, dtype=torch.bool)
+    clocks, swung = [], []
+    for _ in range(54):
+        clocks.append(env.task.clock[0].item())
+        told = env.task.observe()[0, 3:5]
+        angle = 2.0 * math.pi * clocks[-1]
+        torch.testing.assert_close(told, torch.tensor([math.sin(angle), math.cos(angle)]), atol=1e-5, rtol=0.0)
+        decision = actor.act(env, memory, first)
+        memory, first = decision.memory, torch.zeros_like(first)
+        swung.append(memory.swung[0, 0].item())  # of the left fore leg
+        env.step(decision.action)
+    assert clocks[0] == 0.0 and clocks[12] == pytest.approx(0.4) and min(clocks[25:35]) < 0.05  # a period is 30 steps
+    assert swung == [(clock + c.swing) % 1.0 < c.swing for clock in clocks] and 0.3 < sum(swung) / len(swung) < 0.5
+
+
+def test_diagonal_legs_swing_together(robot: Robot) -> None:
+    names = dict(zip(robot.foot_bodies, TrotActor(robot).later.tolist(), strict=True))
+    assert names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
+
+
+def test_footholds_keep_off_edges(robot: Robot) -> None:
+    env = walk_env(robot, 1)
+    state, actor = env.state, TrotActor(robot, TrotConfig(reach_m=0.1, uneven=5.0))
+    arguments = (torch.eye(3)[None], torch.zeros(1, 2), torch.zeros(1, 3), torch.zeros(1, 4), 0.5)
+    even = actor._footholds(state, *arguments, lambda place: place.new_zeros(place.shape[:-1]))
+    edge = float(even[0, 0, 0]) + 0.02  # just ahead of the fore feet's places
+
+    def step(place: Tensor) -> Tensor:
+        return 0.15 * (place[..., 0] > edge)
+
+    chosen = actor._footholds(state, *arguments, step)
+    torch.testing.assert_close(chosen[0, 2:], even[0, 2:])  # hind feet are not near it
+    assert bool(((chosen[0, :2, 0] - edge).abs() > 0.06).all())
+
+
+def test_who_has_other_legs_is_refused() -> None:
+    with pytest.raises(InputError, match="nobody shows 'op3' how to walk"):
+        TrotActor(robots.load("op3"))
+    for wrong in ({"swing": 0.6}, {"period_s": 0.0}, {"support": -1.0}):
+        with pytest.raises(ValueError):
+            TrotConfig(**wrong)
