@@ -165,7 +165,7 @@ class Main:
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
             todo: Sequence[Job] | int | None = [job] if job is not None else None
-            if job is None and MULTIRUN.isdisjoint(given := _with_multirun(given)):
+            if job is None and MULTIRUN.isdisjoint(given := _with_choices_of_run(self.name, _with_multirun(given))):
                 todo = self.jobs(given)
             elif job is None:
                 from npmp.experiments.sweeping.launch import launch
@@ -553,6 +553,23 @@ def _with_multirun(given: Sequence[str]) -> list[str]:
     return list(given) if {"-m", "--multirun", "-c", "--cfg", "--info", "-i"} & settings.keys() else ["-m", *given]
 
 
+def _with_choices_of_run(verb_name: str, given: Sequence[str]) -> list[str]:
+    """With resume=FOLDER also the choices of that run (algo=clone), so that their keys are those that may be given."""
+    settings = {key: value for key, _, value in (argument.partition("=") for argument in given)}
+    folder = Path(os.path.expanduser(settings.get("resume", "").strip("'\"")))
+    if not settings.get("resume") or not (folder / "config.yaml").is_file():
+        return list(given)
+    _, stored = stored_config(folder)
+    own = {group: _choice(stored, group) for group in of_file(CONF / f"{verb_name}.yaml").defaults}
+    chosen = [f"{group}={own[group]}" for group in own if own[group] in choices(group) and group not in settings]
+    return [*chosen, *given]
+
+
+def _choice(stored: DictConfig, group: str) -> str | None:
+    """Which of a group's files a run's configuration began with, where it says so."""
+    return stored[group].get("name") if isinstance(stored.get(group), DictConfig) else None
+
+
 def _composed_job(name: str, config: DictConfig) -> Job:
     """A job inside Hydra's main, where its own command line is known."""
     hydra_config = HydraConfig.get()
@@ -660,8 +677,8 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
     with open_dict(stored):
         for entry in overrides:
             key = entry.key_or_group
-            if key == "debug" or key.startswith("hydra"):
-                continue
+            if key == "debug" or key.startswith("hydra") or entry.value() == _choice(stored, key):
+                continue  # or the choice that the run began with: its values are its own
             if key == "experiment" and entry.value() is not None:
                 raise InputError(
                     f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "

@@ -271,6 +271,7 @@ class Steer(Mode):
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
         asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
+        asked = Walk.settle(asked, None, self.actor.policy.contract.told)
         walk = Walk(cast.robot, asked)
         if cast.recovery is not None:
             walk = WalkOn(cast.robot, asked, cast.recovery.task, dropped=False)

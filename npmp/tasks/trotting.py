@@ -62,6 +62,10 @@ class TrotConfig:
     damp_s: float = 0.037  # and of its rate
     slope: float = 0.938  # share of the ground's slope that the body takes on
     support: float = 0.864  # share of the weight that joints carry beforehand
+    drives_nm_rad: float | None = (
+        None  # stiffness of the drives, where they are not the robot's own (`actuator=FOLDER`)
+    )
+    drives_nm_s_rad: float = 0.0  # and what is missing of the robot's own damping, which the script adds
     acceleration: float = 1.79  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
 
     def __post_init__(self) -> None:
@@ -69,7 +73,7 @@ class TrotConfig:
         ranges.share(self, "swing", "rise")
         ranges.not_negative(
             self, "raibert_s", "reach_m", "uneven", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
-            "damp_s", "slope", "support",
+            "damp_s", "slope", "support", *(() if self.drives_nm_rad is None else ("drives_nm_rad",)),
         )  # fmt: skip
         if not 0.0 < self.swing < 0.5:
             raise ValueError(f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}")
@@ -147,6 +151,9 @@ class TrotActor:
         joints = self._bent(aim, state.joint_pos)
         torque = self._carrying(state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
+        if c.drives_nm_rad is not None:  # the torque that the robot's own would give
+            torque = self.kp * (target - state.joint_pos) - c.drives_nm_s_rad * state.joint_vel_end
+            target = state.joint_pos + torque / c.drives_nm_rad
         return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
 
     @staticmethod

@@ -13,15 +13,18 @@ import torch
 from mocap_data.errors import InputError
 from npmp import artifact, policies, robots, tasks
 from npmp.actuators.models import ActuatorContract, make
-from npmp.deploy.bundle import TOLERANCE, replay
+from npmp.deploy.bundle import TOLERANCE, Readings, replay
 from npmp.deploy.export import contract_of, export, record
+from npmp.deploy.web import refuse_other_commands
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.rollout import Moment, rollout
 from npmp.settings import from_mapping
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
+from npmp.tasks import Walk, WalkConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
@@ -63,6 +66,37 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     assert (contract.hold, contract.accelerometer) == (skill.hold, skill.accelerometer)
     assert contract.licence and contract.task == policy.contract.task
     assert set(contract.command_unit) <= {"m", "m/s", "rad/s"}
+
+
+def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
+    """Without a word about them the clock goes on with the steps and the ground is level."""
+    _, module = loaded("anymal_b_walk")
+    plain, robot = module.in_joint_space(), robots.load("anymal_b")
+    task = Walk(robot, WalkConfig(clock_s=0.5, sees_ground=True, ground_noise_m=0.0, terrain="stairs", episode_s=1.0))
+    torch.manual_seed(0)
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+    policy = HighLevelPolicy.for_task(plain, task, net=net, bound=[4.0] * 12)
+    env = TaskEnv(task, 2, robots=RobotBatchConfig().like(plain), num_threads=1)
+    bundle = export(tmp_path, policy, plain, env, sha256="2", steps=120, about={})
+    contract, golden, acting = bundle.contract, bundle.golden(), bundle.policy()
+    assert contract.command == ["forward_mps", "lateral_mps", "yaw_rate_rps"] and contract.clock_s == 0.5
+    assert contract.besides[:3] == ["clock_sin", "clock_cos", "ground_-0.60_-0.30_m"] and golden.command.shape[1] == 150
+    assert np.ptp(golden.command[:, 5:], 0).max() > 0.1  # it sees stairs
+    assert replay(acting, golden).difference <= TOLERANCE
+    readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
+    answers: list[list[np.ndarray]] = [[], []]
+    for told, found in enumerate(answers):
+        acting.reset()
+        for t in range(20):
+            angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
+            whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], np.zeros(145)))
+            found.append(acting.act(readings[t], whole if told else whole[:3]))
+    np.testing.assert_allclose(*answers, atol=1e-6)
+    assert np.ptp(answers[0], 0).max() > 1e-3
+    with pytest.raises(ValueError, match="command must be 150 numbers"):
+        acting.act(readings[0], np.zeros(149))
+    with pytest.raises(InputError, match="a page has no map of the ground and no clock"):
+        refuse_other_commands("stairs", contract)
 
 
 def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:

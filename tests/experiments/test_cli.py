@@ -231,6 +231,18 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
     assert after == {**before, "steps": 200, "resume": str(out)}
 
 
+def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, out = Recorder(), tmp_path / "run"
+    main = verb("reuse", work, protect="checkpoints")
+    assert main([f"out={out}", "module=x", "task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5"]) == 0
+    assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
+    (before, _), (after, _) = work.calls
+    assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (0.9, 7, 0.5)
+    assert after["task"]["stand"] == [0.9, 1.0] and before["algo"]["taught"] != 0.9
+    assert main([f"resume={out}", "algo.horizon=9"]) == 2
+    assert "reuse has no key 'algo.horizon'" in error_line(capsys)
+
+
 def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("imitate", work, protect="checkpoints")
