@@ -19,10 +19,11 @@ from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
+from npmp.deploy.warp import WarpRobot
 from npmp.experiments.common import Run, at_least, one_of, progress_bar, say, verb
 
 FIRST = 100  # steps that are not timed: caches are cold
-SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
+SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot, "warp": WarpRobot}
 
 
 def run(config: DictConfig, run: Run) -> int:

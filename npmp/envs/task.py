@@ -178,7 +178,7 @@ class Task(ABC):
         return {}
 
     def teacher(self) -> Any:
-        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from `env.state` alone, so that it
+        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from the robots' true states and what the task asks, so that it
         can say at any moment what it would do; None where nobody does."""
         return None
 
