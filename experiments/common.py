@@ -560,14 +560,24 @@ def _with_choices_of_run(verb_name: str, given: Sequence[str]) -> list[str]:
     if not settings.get("resume") or not (folder / "config.yaml").is_file():
         return list(given)
     _, stored = stored_config(folder)
-    own = {group: _choice(stored, group) for group in of_file(CONF / f"{verb_name}.yaml").defaults}
-    chosen = [f"{group}={own[group]}" for group in own if own[group] in choices(group) and group not in settings]
+    chosen = []
+    for group in of_file(CONF / f"{verb_name}.yaml").defaults:
+        name = _choice(stored, group)
+        known = [*choices(group), *(own.tasks() if group == "task" else ())]
+        if name in known and group not in settings:
+            chosen.append(f"{group}={name}")
     return [*chosen, *given]
 
 
 def _choice(stored: DictConfig, group: str) -> str | None:
     """Which of a group's files a run's configuration began with, where it says so."""
     return stored[group].get("name") if isinstance(stored.get(group), DictConfig) else None
+
+
+def _is_choice(stored: DictConfig, entry: Override) -> bool:
+    """Whether an argument names what a run's configuration began with."""
+    name = _choice(stored, entry.key_or_group)
+    return name is not None and entry.value() == name
 
 
 def _composed_job(name: str, config: DictConfig) -> Job:
@@ -591,7 +601,10 @@ def _composed_job(name: str, config: DictConfig) -> Job:
             raise InputError(f"npmp {name} needs {missing[0]}=...{_comment_of(name, missing[0])}")
     except (InputError, OSError) as error:
         wrong = error if isinstance(error, InputError) else InputError(one_line(error))
-    return Job(config, wrong=wrong, given=frozenset(entry.key_or_group for entry in overrides), **swept)
+    keys = frozenset(
+        entry.key_or_group for entry in overrides if not (config.get("resume") and _is_choice(config, entry))
+    )
+    return Job(config, wrong=wrong, given=keys, **swept)
 
 
 def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
@@ -677,8 +690,8 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
     with open_dict(stored):
         for entry in overrides:
             key = entry.key_or_group
-            if key == "debug" or key.startswith("hydra") or entry.value() == _choice(stored, key):
-                continue  # or the choice that the run began with: its values are its own
+            if key == "debug" or key.startswith("hydra") or _is_choice(stored, entry):
+                continue  # what the run began with has values of its own
             if key == "experiment" and entry.value() is not None:
                 raise InputError(
                     f"experiment={entry.value()} does not change resume={folder}, which has its own settings; "

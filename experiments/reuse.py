@@ -39,8 +39,12 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config, robot)
-    task = kind.settle(build(kind.config_type, config.task, at="task"), motions, skill.contract.training)
     policy = None if config.get("policy") is None else policies.find(str(config.policy))
+    known = dict(skill.contract.training)
+    if policy is not None:
+        told = HighLevelPolicy.load(policy).contract.told
+        known |= {name: told[name] for name in ("besides", "clock_s")}
+    task = kind.settle(build(kind.config_type, config.task, at="task"), motions, known)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(

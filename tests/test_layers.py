@@ -43,7 +43,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("npmp.actuators",),
     ("npmp.sim", "npmp.rl", "npmp.identification", "npmp.render", "npmp.deploy.simulated", "retarget"),
-    ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.trial"),
+    ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.warp", "npmp.deploy.trial"),
     ("npmp.deploy.web",),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),

@@ -100,6 +100,7 @@ class BundleContract:
     # floor is under a robot in its home pose [m]
     besides: list[str] = field(default_factory=list)
     clock_s: float | None = None
+    level_m: float = 0.0  # what these heights are on level ground, of a robot that walks as in training [m]
     files: dict[str, str] = field(default_factory=dict)  # sha256 of those beside bundle.json
 
     def __post_init__(self) -> None:
@@ -111,8 +112,10 @@ class BundleContract:
         for name in ("joint_range", "command_range"):
             if not all(len(pair) == 2 and pair[0] <= pair[1] for pair in getattr(self, name)):
                 raise ValueError(f"{name} needs pairs [low, high]")
-        clocks = [name for name in self.besides if not name.startswith("ground_")]
-        if clocks != (CLOCK if self.clock_s is not None and self.clock_s > 0.0 else []):
+        clock = [] if self.clock_s is None else CLOCK
+        heights = all(name.startswith("ground_") for name in self.besides[len(clock) :])
+        timed = self.clock_s is None or 0.0 < self.clock_s < math.inf
+        if not (timed and heights and self.besides[: len(clock)] == clock and math.isfinite(self.level_m)):
             raise ValueError("what it is told besides the command is not what this npmp can give")
         if self.hold not in ("zero_order", "first_order") or self.accelerometer not in ("imu", "root"):
             raise ValueError(f"no hold {self.hold!r:.40} or accelerometer {self.accelerometer!r:.40} is known here")
@@ -137,8 +140,10 @@ class BundleContract:
             raise ValueError("home_pose lies outside joint_range")
 
     def in_graph(self) -> str:
-        """What the graph says of itself, too: all but the files' checksums, as JSON."""
-        return json.dumps({key: value for key, value in asdict(self).items() if key != "files"})
+        """What the graph says of itself, too, as JSON: all but the files' checksums, and what is told besides the
+        command where there is any."""
+        left_out = {"files"} if self.besides else {"files", "besides", "clock_s", "level_m"}
+        return json.dumps({key: value for key, value in asdict(self).items() if key not in left_out})
 
 
 class Bundle:
@@ -342,7 +347,7 @@ class Policy:
 
     def _besides(self) -> FloatArray:
         """What is told after the command where nobody tells it: the time, and level ground."""
-        told, period = np.zeros(len(self.contract.besides)), self.contract.clock_s
+        told, period = np.full(len(self.contract.besides), self.contract.level_m), self.contract.clock_s
         if period is not None:
             angle = 2.0 * math.pi * self._steps / (self.contract.control_rate_hz * period)
             told[:2] = math.sin(angle), math.cos(angle)

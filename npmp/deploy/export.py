@@ -99,6 +99,7 @@ def contract_of(
         command_range=own.command_range,
         besides=own.besides,
         clock_s=own.clock_s,
+        level_m=_level(own.training, robot) if own.besides else 0.0,
         memory=dict(zip(MEMORY, (policy.latent_dim, *_widths(policy, skill)), strict=True)),
         task=own.task,
         module_sha256=own.module_sha256,
@@ -139,6 +140,12 @@ def _gains(training: dict[str, Any], module: SkillContract, drives: str | None) 
             f"actuator={drives}: its log's torque falls where the position error grows; no gains are like it"
         )
     return [stiffness] * len(module.joint_names), [max(damping, 0.0)] * len(module.joint_names)
+
+
+def _level(training: dict[str, Any], robot: Robot) -> float:
+    """How high level ground is told to be [m]: by how much lower than at home the root is where the script has it."""
+    script = training.get("settings", {}).get("script", {})
+    return float(robot.home_qpos[2]) - float(script.get("height_m", robot.home_qpos[2]))
 
 
 def _widths(policy: HighLevelPolicy, skill: SkillModule) -> tuple[int, int, int, int]:

@@ -129,6 +129,9 @@ class Task(ABC):
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """What is asked of robots ids (k,), which have just been placed at their start."""
 
+    def begin_anew(self, mask: Tensor) -> None:
+        """Robots (n,) bool go on within an episode with a policy that remembers nothing."""
+
     @abstractmethod
     def observe(self) -> Tensor:
         """What the policy is told of the task now, (n, c)."""
@@ -178,8 +181,8 @@ class Task(ABC):
         return {}
 
     def teacher(self) -> Any:
-        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from the robots' true states and what the task asks, so that it
-        can say at any moment what it would do; None where nobody does."""
+        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from robots' true states and what
+        the task asks, so that it can say at any moment what it would do; None where nobody does."""
         return None
 
     # --- trials: the same for every policy ---

@@ -547,7 +547,8 @@ class Perform(Mode):
 
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
-        super().__init__(cast, world, seed, kind(cast.robot, cast.settings.get(task), None), self.actor.skill)
+        asked = kind.settle(cast.settings.get(task, kind.config_type()), None, self.actor.policy.contract.told)
+        super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
 
     def over(self, step: EnvStep) -> bool:
         """At the episode's end."""

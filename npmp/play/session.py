@@ -185,6 +185,7 @@ class Session:
         self._rescuer = None
         self._memory = self.mode.actor.initial_memory(1)
         self._first = torch.ones(1, dtype=torch.bool)
+        self.mode.env.task.begin_anew(self._first)
 
     def _wrench(self, index: int, force: Floats, point: Floats) -> None:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""

@@ -125,6 +125,7 @@ class HandoverActor:
         over = lasted > torch.where(memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s))
         recovering = memory.recovering ^ over
         lasted = torch.where(over, 0.0, lasted)
+        env.task.begin_anew(over & ~recovering)
         walk = self.walking.act(env, memory.walking, first | (over & ~recovering))
         up = self.recovery.answer(seen, memory.recovery)
         empty = self.initial_memory(len(seen))

@@ -186,6 +186,9 @@ class HighLevelPolicy(nn.Module):
         Raises:
           InputError: for a policy of another task than walking, or a task that tells nothing of a ball.
         """
+        if self.contract.besides:
+            told = self.contract.besides[0]
+            raise InputError(f"the policy is told of {told}, ... besides its command; dribbling tells a command only")
         if self.contract.task != "walk" or list(task.inputs) != list(INPUTS):
             raise InputError(
                 f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"

@@ -107,7 +107,8 @@ class VMPOTrainer(Resumable):
         with seeded(seed):
             width = privileged + skill.latent_dim
             self.critic = PrivilegedCritic(width, self.config.critic_hidden, len(env.objectives)).to(env.device)
-        _fit_critic_scales(self.critic.scale, self.skill, policy, env.num_actions)
+        known = [*((low, high) for low, high in policy.contract.command_range), *env.task.besides.values()]
+        _fit_critic_scales(self.critic.scale, self.skill, known, env.num_actions)
         self.learner = VMPOLearner(policy, self.critic, rules, self._kl_to_prior)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
@@ -215,11 +216,13 @@ class VMPOTrainer(Resumable):
         }
 
 
-def _fit_critic_scales(scale: Normalizer, skill: SkillModule, policy: HighLevelPolicy, joints: int) -> None:
+def _fit_critic_scales(
+    scale: Normalizer, skill: SkillModule, ranges: Sequence[tuple[float, float]], joints: int
+) -> None:
     """The module's own scales of the true state (the last part of its encoder's context), those of what the policy is
     told by its range; drawn physics, pushes and latents are about 1 as they are."""
     known, width = skill.context_scale, 13 + 3 * joints
-    told = command_scales([(low, high) for low, high in policy.contract.command_range])
+    told = command_scales(ranges)
     middle, half = (part.to(known.mean) for part in told)
     rest = len(scale.mean) - width - len(middle)
     scale.mean.copy_(torch.cat((known.mean[-width:], middle, known.mean.new_zeros(rest))))

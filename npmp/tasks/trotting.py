@@ -62,21 +62,19 @@ class TrotConfig:
     damp_s: float = 0.037  # and of its rate
     slope: float = 0.938  # share of the ground's slope that the body takes on
     support: float = 0.864  # share of the weight that joints carry beforehand
-    drives_nm_rad: float | None = (
-        None  # stiffness of the drives, where they are not the robot's own (`actuator=FOLDER`)
-    )
-    drives_nm_s_rad: float = 0.0  # and what is missing of the robot's own damping, which the script adds
     acceleration: float = 1.79  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration")
-        ranges.share(self, "swing", "rise")
+        ranges.share(self, "rise")
         ranges.not_negative(
             self, "raibert_s", "reach_m", "uneven", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
-            "damp_s", "slope", "support", *(() if self.drives_nm_rad is None else ("drives_nm_rad",)),
+            "damp_s", "slope", "support",
         )  # fmt: skip
         if not 0.0 < self.swing < 0.5:
             raise ValueError(f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}")
+        if not abs(self.shift_m) < 1.0:
+            raise ValueError(f"shift_m must be less than 1 either way, got {self.shift_m}")
 
 
 class TrotMemory(NamedTuple):
@@ -92,9 +90,15 @@ class TrotMemory(NamedTuple):
 class TrotActor:
     """The script as an actor of task `walk`."""
 
-    def __init__(self, robot: Robot, config: TrotConfig | None = None):
-        """Raises: InputError for a robot without four legs of three joints."""
+    def __init__(self, robot: Robot, config: TrotConfig | None = None, device: torch.device | str = "cpu"):
+        """Raises: InputError for a robot without four legs of three joints, or that is much larger or smaller than the
+        script."""
         self.config, self.feet = config or TrotConfig(), Feet(robot)
+        if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
+            raise InputError(
+                f"nobody shows '{robot.name}' how to walk: it stands at {robot.home_qpos[2]:.2f} m, the script at"
+                f" task.script.height_m={self.config.height_m}; its numbers are another robot's"
+            )
         self.home, self.kp, self.low, self.high = (
             torch.tensor(part, dtype=torch.float32)
             for part in (robot.home_joints, robot.kp, robot.joint_lower, robot.joint_upper)
@@ -107,11 +111,15 @@ class TrotActor:
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # of the period, by which a leg's swing begins later
+        self.under, self.beside, self.tried, self.eye = _UNDER, _BESIDE, _TRIED, torch.eye(3)
+        for name, part in [(name, part) for name, part in vars(self).items() if isinstance(part, Tensor)]:
+            setattr(self, name, part.to(device))
+        self.feet = self.feet.to(device)
 
     def initial_memory(self, n: int) -> TrotMemory:
         """As `Actor.initial_memory`."""
-        feet, none = torch.zeros(n, 4, 3), torch.zeros(n, 4, dtype=torch.bool)
-        return TrotMemory(torch.zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
+        feet, none = self.home.new_zeros(n, 4, 3), self.home.new_zeros(n, 4, dtype=torch.bool)
+        return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
     def act(self, env: TaskEnv[Walk], memory: TrotMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
@@ -122,7 +130,7 @@ class TrotActor:
         forward = geometry.to_local(yaw, velocity)[:, :2]
         most = c.acceleration * dt * memory.asked.new_tensor([1.0, 1.0, 2.0])
         asked = memory.asked + (task.command - memory.asked).clamp(-most, most)
-        robots = torch.arange(env.num_envs)
+        robots = torch.arange(env.num_envs, device=env.device)
 
         def ground(place: Tensor) -> Tensor:
             height = task.ground_at(place, robots)
@@ -151,9 +159,6 @@ class TrotActor:
         joints = self._bent(aim, state.joint_pos)
         torque = self._carrying(state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
-        if c.drives_nm_rad is not None:  # the torque that the robot's own would give
-            torque = self.kp * (target - state.joint_pos) - c.drives_nm_s_rad * state.joint_vel_end
-            target = state.joint_pos + torque / c.drives_nm_rad
         return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
 
     @staticmethod
@@ -186,10 +191,10 @@ class TrotActor:
         goes = 0.5 * (forward + asked[:, :2])
         place = place + goes.unsqueeze(1) * until.unsqueeze(-1) + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
         place = state.root_pos[:, None, :2] + place @ turn
-        tried = place.unsqueeze(2) + ((c.reach_m * _TRIED) @ turn).unsqueeze(1)  # (n, 4, tried, 2)
-        beside = ground(tried.unsqueeze(-2) + _BESIDE)
+        tried = place.unsqueeze(2) + ((c.reach_m * self.tried) @ turn).unsqueeze(1)  # (n, 4, tried, 2)
+        beside = ground(tried.unsqueeze(-2) + self.beside)
         uneven = (beside.amax(-1) - beside.amin(-1)).clamp(max=_UNEVEN_M)
-        cost = c.reach_m * torch.linalg.vector_norm(_TRIED, dim=-1) + c.uneven * uneven
+        cost = c.reach_m * torch.linalg.vector_norm(self.tried, dim=-1) + c.uneven * uneven
         best = cost.argmin(-1)[..., None, None].expand(-1, -1, 1, 2)
         spot = tried.gather(2, best).squeeze(2)
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
@@ -199,7 +204,9 @@ class TrotActor:
         c = self.config
         share = (share + c.lead_s / (c.swing * period_s)).clamp(max=1.0)
         along = _smooth((share - 0.5 * c.rise) / (0.9 - 0.5 * c.rise)).unsqueeze(-1)
-        way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * torch.linspace(0.0, 1.0, 5).unsqueeze(-1)
+        way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * share.new_tensor(
+            [0.0, 0.25, 0.5, 0.75, 1.0]
+        ).unsqueeze(-1)
         highest = torch.maximum(ground(way[..., :2]).amax(-1) + self.feet.radius, way[..., 2].amax(-1))
         height = lifted[..., 2] + (highest + c.clearance_m - lifted[..., 2]) * _smooth(share / c.rise)
         height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)  # into the ground
@@ -212,8 +219,8 @@ class TrotActor:
         self, state: RobotState, yaw: Tensor, forward: Tensor, asked: Tensor, foot: Tensor, ground: Any
     ) -> Tensor:
         """Where standing feet are in the frame of a root that is where it should be, (n, 4, 3)."""
-        c, (x, y) = self.config, _UNDER.unbind(-1)
-        under = ground(points_around(state, _UNDER))
+        c, (x, y) = self.config, self.under.unbind(-1)
+        under = ground(points_around(state, self.under))
         slope = (under * x).sum(-1) / x.square().sum(), (under * y).sum(-1) / y.square().sum()
         ahead = c.ahead_s * asked[:, :2] + c.ahead_error_s * (asked[:, :2] - forward)
         ahead = geometry.to_world(yaw[:, :2, :2], ahead)
@@ -257,7 +264,7 @@ class TrotActor:
         for _ in range(3):
             place, jacobian = self._legs_at(joints)
             across = jacobian.transpose(-1, -2)
-            square = across @ jacobian + 1e-4 * torch.eye(3)
+            square = across @ jacobian + 1e-4 * self.eye
             step = torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1)).squeeze(-1).clamp(-0.4, 0.4)
             joints = joints.clone()
             joints[:, self.legs.flatten()] += step.flatten(1)

@@ -376,9 +376,17 @@ class Walk(DifferentiableTask):
     @classmethod
     def settle(cls, config: WalkConfig, motions: MotionSet | None, training: Mapping[str, Any]) -> WalkConfig:
         """The task's own range of commands, else the motions', else what the module's training record says. Where that
-        is a policy's, it tells what the policy was told."""
-        if told := training.get("besides"):
-            config = replace(config, clock_s=training["clock_s"], sees_ground=SEEN_NAMES[0] in told)
+        is a policy's (`PolicyContract.told`), it tells what the policy was told.
+
+        Raises:
+          InputError: where nothing says a range of commands, or the settings tell a policy something else.
+        """
+        if (told := training.get("besides")) is not None:
+            known = {"clock_s": training["clock_s"], "sees_ground": SEEN_NAMES[0] in told}
+            for name, value in known.items():
+                if (given := getattr(config, name)) not in (getattr(cls.config_type, name), value):
+                    raise InputError(f"task.{name}={given}: the policy learned with {value}")
+            config = replace(config, **known)
         if config.command_range is not None:
             return config
         if motions is not None:
@@ -498,7 +506,11 @@ class Walk(DifferentiableTask):
 
     def teacher(self) -> TrotActor:
         """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
-        return TrotActor(self.robot, self.config.script)
+        return TrotActor(self.robot, self.config.script, self.env.device)
+
+    def begin_anew(self, mask: Tensor) -> None:
+        """As `Task.begin_anew`: their clocks."""
+        self.clock = torch.where(mask, 0.0, self.clock)
 
     # --- judgement ---
 
@@ -598,6 +610,7 @@ class Walk(DifferentiableTask):
         """As `Task.load_state_dict`."""
         if self.ground is not None:
             self.ground.load_state_dict(state)
+        state = {"clock": torch.zeros_like(self.clock), **state}  # of before there was one
         for name in self._KEPT:
             setattr(self, name, state[name].to(self.env.device, copy=True))
 

@@ -77,6 +77,8 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
     policy = HighLevelPolicy.for_task(plain, task, net=net, bound=[4.0] * 12)
     env = TaskEnv(task, 2, robots=RobotBatchConfig().like(plain), num_threads=1)
+    known = {"settings": {"script": {"height_m": 0.45}}}
+    policy.contract = replace(policy.contract, training=known)
     bundle = export(tmp_path, policy, plain, env, sha256="2", steps=120, about={})
     contract, golden, acting = bundle.contract, bundle.golden(), bundle.policy()
     assert contract.command == ["forward_mps", "lateral_mps", "yaw_rate_rps"] and contract.clock_s == 0.5
@@ -89,7 +91,8 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
         acting.reset()
         for t in range(20):
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
-            whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], np.zeros(145)))
+            level = np.full(145, robot.home_qpos[2] - 0.45)  # of a robot that walks as high as its script
+            whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))
             found.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
     assert np.ptp(answers[0], 0).max() > 1e-3

@@ -234,11 +234,17 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
 def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work, protect="checkpoints")
-    assert main([f"out={out}", "module=x", "task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5"]) == 0
+    assert (
+        main([f"out={out}", "module=x", "task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"])
+        == 0
+    )
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
     assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (0.9, 7, 0.5)
     assert after["task"]["stand"] == [0.9, 1.0] and before["algo"]["taught"] != 0.9
+    assert main([f"resume={out}", "threads=null"]) == 0
+    (goes_on, run) = work.calls[-1]
+    assert goes_on["threads"] is None and before["threads"] == 1 and run.given == {"resume", "threads"}
     assert main([f"resume={out}", "algo.horizon=9"]) == 2
     assert "reuse has no key 'algo.horizon'" in error_line(capsys)
 

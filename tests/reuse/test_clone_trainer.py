@@ -13,7 +13,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Dribble
+from npmp.tasks import Dribble, Walk, WalkConfig
 from npmp.tasks.recover import Recover, RecoverConfig
 
 CONFIG = CloneTrainerConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
@@ -63,6 +63,25 @@ def test_a_run_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
     assert other.iteration(0.1) == expected
     for one, two in zip(run.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+def test_a_run_that_sees_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
+    def walking(seed: int) -> CloneTrainer:
+        plain = skill.in_joint_space()
+        task = Walk(robot, WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True))
+        env = TaskEnv(task, 3, num_threads=1, seed=seed, episode_s=0.12)
+        torch.manual_seed(seed)
+        net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+        policy = HighLevelPolicy.for_task(plain, task, net=net, bound=[8.0] * 12)
+        return CloneTrainer(env, plain, policy, CONFIG, seed=seed)
+
+    run = walking(0)
+    run.iteration(0.0)
+    kept = copy.deepcopy(run.state_dict())
+    expected = [run.iteration(0.5), run.iteration(0.9)]
+    other = walking(5)
+    other.load_state_dict(kept)
+    assert [other.iteration(0.5), other.iteration(0.9)] == expected
 
 
 def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:

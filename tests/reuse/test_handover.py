@@ -117,10 +117,13 @@ def test_who_is_down_and_who_stands(robot: Robot, recovery: Recovery, monkeypatc
     gets_up = [(14.0, 0.86, 0.34), (16.0, 0.86, 0.34), (14.0, 0.84, 0.34), (14.0, 0.86, 0.36)]
     lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
     monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
-    env: Any = SimpleNamespace(observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12)
+    anew: list[Any] = []
+    task = SimpleNamespace(begin_anew=lambda mask: anew.append(mask.tolist()))
+    env: Any = SimpleNamespace(observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12, task=task)
     memory = actor.initial_memory(7)._replace(recovering=torch.arange(7) >= 3)
     told = actor.act(env, memory, torch.zeros(7, dtype=torch.bool))
     assert told.note.tolist() == [False, True, True, False, True, True, True]
+    assert anew == [[False, False, False, True, False, False, False]]  # who walks again
 
 
 def test_falls_do_not_end_walking_on(env: TaskEnv[WalkOn], robot: Robot) -> None:

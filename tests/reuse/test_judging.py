@@ -18,7 +18,7 @@ from npmp.reuse.evaluation import base_of, effort, evaluate
 from npmp.reuse.judging import Pushed, at_speeds, led, speeds_of, under_pushes
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Imitation
+from npmp.tasks import Dribble, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
 from npmp.tasks.walk import Walk, WalkConfig, settled
@@ -174,6 +174,15 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robo
     policy.check_task(sees)
     settled = Walk.settle(WalkConfig(), None, policy.contract.told)
     assert settled.sees_ground and settled.range == sees.config.range
+    with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
+        Walk.settle(WalkConfig(clock_s=0.5), None, policy.contract.told)
+    with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
+        Walk.settle(WalkConfig(sees_ground=True), None, HighLevelPolicy.for_task(skill, Walk(robot)).contract.told)
+    with pytest.raises(InputError, match="besides its command; dribbling tells a command only"):
+        policy.for_other_task(Dribble(robot))
+    course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
+    trial = judge(PolicyActor(policy, skill), lambda: PathTask(robot, course), JudgingConfig(robots=2, seconds=0.2))
+    assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
     with pytest.raises(InputError, match=r"is told 145 numbers \(ground_-0.60_-0.30_m, ...\); task 'walk' tells noth"):
         policy.check_task(Walk(robot))
 

@@ -102,6 +102,20 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
     assert swung == [(clock + c.swing) % 1.0 < c.swing for clock in clocks] and 0.3 < sum(swung) / len(swung) < 0.5
 
 
+def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
+    env = walk_env(robot, 3, clock_s=0.5)
+    for _ in range(5):
+        env.step(torch.zeros(3, 12))
+    env.reset(torch.tensor([False, True, False]))
+    assert env.task.clock.tolist() == pytest.approx([0.2, 0.0, 0.2])
+    kept = env.task.state_dict()
+    env.task.begin_anew(torch.tensor([True, False, False]))
+    env.step(torch.zeros(3, 12))
+    assert env.task.clock.tolist() == pytest.approx([0.04, 0.04, 0.24])
+    env.task.load_state_dict(kept)
+    assert env.task.clock.tolist() == pytest.approx([0.2, 0.0, 0.2])
+
+
 def test_diagonal_legs_swing_together(robot: Robot) -> None:
     names = dict(zip(robot.foot_bodies, TrotActor(robot).later.tolist(), strict=True))
     assert names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
@@ -123,8 +137,10 @@ def test_footholds_keep_off_edges(robot: Robot) -> None:
 
 
 def test_who_has_other_legs_is_refused() -> None:
-    with pytest.raises(InputError, match="nobody shows 'op3' how to walk"):
+    with pytest.raises(InputError, match="nobody shows 'op3' how to walk: it stands at"):
         TrotActor(robots.load("op3"))
-    for wrong in ({"swing": 0.6}, {"period_s": 0.0}, {"support": -1.0}):
+    with pytest.raises(InputError, match="the script takes four legs of three joints"):
+        TrotActor(robots.load("op3"), TrotConfig(height_m=0.27))
+    for wrong in ({"swing": 0.6}, {"period_s": 0.0}, {"support": -1.0}, {"shift_m": 2.0}):
         with pytest.raises(ValueError):
             TrotConfig(**wrong)
