@@ -177,6 +177,7 @@ _KINDS: dict[str, _Kind] = {
 }
 KINDS = ("perlin", *_KINDS)
 TERRAINS = ("flat", *KINDS, "mixed")
+CLIMBED = ("slopes", "stairs")  # they have a foot and a top
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from npmp import geometry
 from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
-from npmp.sim.terrain import PERIOD_M, Terrain
+from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain
 
 # what a critic knows of the ground: heights at points around the robot, forwards and to the left [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
@@ -38,7 +38,8 @@ class Ground:
     """
 
     def __init__(self, terrain: Terrain, *, uphill: bool = False):
-        """uphill: start at `Terrain.foot`, facing up, instead of at a gentle place, facing anywhere."""
+        """uphill: on slopes and stairs start at `Terrain.foot`, facing up, instead of at a gentle place, facing
+        anywhere."""
         self.terrain, self.uphill = terrain, uphill
         self.add_to_scene = terrain.add_to_scene
 
@@ -48,6 +49,8 @@ class Ground:
         self.env, self.terrain = env, self.terrain.to(device)
         self._feet = env.feet
         self._levels = torch.tensor(self.terrain.levels, device=device)
+        climbs = [self.uphill and kind in CLIMBED for kind in self.terrain.kinds]
+        self._climbs = torch.tensor(climbs, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE)).to(device)
         self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
@@ -75,7 +78,9 @@ class Ground:
         spot = (draw[1] * self.terrain.places.shape[1]).long()
         place, yaw = self.terrain.places[field, spot], 2.0 * math.pi * draw[2]
         if self.uphill:
-            place, yaw = self.terrain.foot(field, draw[1:3]), torch.zeros_like(yaw)
+            up = self._climbs[field]
+            place = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), place)
+            yaw = torch.where(up, 0.0, yaw)
         self.env.robots.carry(ids, place, geometry.yaw_matrix(yaw))
         lift = torch.zeros(len(ids), 3, device=place.device)
         lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))

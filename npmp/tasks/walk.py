@@ -27,7 +27,7 @@ from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
-from npmp.sim.terrain import Terrain, TerrainConfig, TerrainLimits, check_kind
+from npmp.sim.terrain import CLIMBED, Terrain, TerrainConfig, TerrainLimits, check_kind
 from npmp.tasks.ground import SEEN, SEEN_NAMES, SEEN_RANGE, Ground, points_around
 from npmp.tasks.trotting import TrotActor, TrotConfig
 
@@ -132,7 +132,7 @@ class WalkConfig:
         if self.terrain_starts not in STARTS:
             raise ValueError(f"terrain_starts must be one of {', '.join(STARTS)}; got {self.terrain_starts!r}")
         check_kind(self.terrain)
-        if self.terrain_starts == "uphill" and not set(self.terrain.split("+")) <= {"slopes", "stairs"}:
+        if self.terrain_starts == "uphill" and not {*CLIMBED, "mixed"} & set(self.terrain.split("+")):
             raise ValueError(f"terrain_starts=uphill is for slopes and stairs, not for {self.terrain!r}")
         self.rough()
 

@@ -297,3 +297,18 @@ def test_what_is_seen_is_the_same_after_a_period(robot: robots.Robot) -> None:
     env.robots.shift(torch.tensor([0]), torch.tensor([[-PERIOD_M, 0.0, 0.0]]))
     ground_of(env).advance(torch.zeros(2, dtype=torch.bool), env.task.command, env.task.command)
     torch.testing.assert_close(env.task.seen_ground(), before, atol=1e-3, rtol=0.0)
+
+
+def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
+    env = rough_env(robot, 32, "flat+stairs", fields=4, terrain_starts="uphill")
+    ground = ground_of(env)
+    climbs = torch.tensor([ground.terrain.kinds[field] == "stairs" for field in ground.field.tolist()])
+    ahead = env.state.root_rot[:, 0, 0]  # 1 where it faces along x
+    assert climbs.any() and not climbs.all()
+    torch.testing.assert_close(ahead[climbs], torch.ones(int(climbs.sum())))
+    assert ahead[~climbs].std() > 0.3
+    higher = env.state.root_pos[:, :2] + torch.tensor([1.5, 0.0])
+    rise = ground.terrain.height_at(higher) - ground.terrain.height_at(env.state.root_pos[:, :2])
+    assert rise[climbs].min() > 0.1
+    with pytest.raises(ValueError, match="uphill is for slopes and stairs"):
+        WalkConfig(terrain="flat+perlin", terrain_starts="uphill")
