@@ -96,8 +96,8 @@ class BundleContract:
     golden: dict[str, Any]  # how golden.npz was recorded
     versions: dict[str, str]
     # what it is told after the command: sine and cosine of a clock of this period, which begins with the episode, and
-    # heights of the ground, ground_X_Y_m forwards and to the left of the root in its heading frame, above where the
-    # floor is under a robot in its home pose [m]
+    # heights of the ground, ground_FOOT_X_Y_m forwards and to the left of a foot in the root's heading frame, above
+    # where the floor is under a robot in its home pose [m]
     besides: list[str] = field(default_factory=list)
     clock_s: float | None = None
     level_m: float = 0.0  # what these heights are on level ground, of a robot that walks as in training [m]

@@ -187,8 +187,8 @@ class HighLevelPolicy(nn.Module):
           InputError: for a policy of another task than walking, or a task that tells nothing of a ball.
         """
         if self.contract.besides:
-            told = self.contract.besides[0]
-            raise InputError(f"the policy is told of {told}, ... besides its command; dribbling tells a command only")
+            first = self.contract.besides[0]
+            raise InputError(f"the policy is told of {first}, ... besides its command; dribbling tells a command only")
         if self.contract.task != "walk" or list(task.inputs) != list(INPUTS):
             raise InputError(
                 f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
@@ -205,9 +205,9 @@ class HighLevelPolicy(nn.Module):
         )
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
         weights, told = self.state_dict(), sum(width for _, width in contract.observation) + 3
-        first = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
-        nothing = first.new_zeros(len(first), len(contract.command))
-        weights["net.norm.0.weight"] = torch.cat((first[:, :told], nothing, first[:, told:]), 1)
+        layer = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
+        nothing = layer.new_zeros(len(layer), len(contract.command))
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :told], nothing, layer[:, told:]), 1)
         policy.load_state_dict(weights)
         return policy
 

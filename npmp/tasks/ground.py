@@ -15,14 +15,14 @@ from torch import Tensor
 from npmp import geometry
 from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
 from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain
 
 # what a critic knows of the ground: heights at points around the robot, forwards and to the left [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
-# what a policy that sees the ground is told: heights likewise, about the feet and where they are put next
-SEEN = tuple((0.05 * i, 0.1 * j) for i in range(-12, 17) for j in (-3, -2, 0, 2, 3))
-SEEN_NAMES = tuple(f"ground_{x:+.2f}_{y:+.2f}_m" for x, y in SEEN)
+# what a policy that sees the ground is told: heights likewise, about each foot and on its way
+SEEN = tuple((0.05 * i, y) for i in range(-2, 10) for y in (-0.05, 0.05))
 SEEN_RANGE = (-0.5, 0.5)  # [m] above where the floor is under a robot that stands in its home pose
 _HARD_ENOUGH_M = 1.0  # an episode that was asked to go less far says nothing about the ground
 
@@ -181,9 +181,17 @@ class Ground:
             setattr(self, name, state[f"ground.{name}"].to(self.field.device, copy=True))
 
 
-def points_around(state: RobotState, offsets: Tensor) -> Tensor:
-    """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots."""
+def seen_names(robot: Robot) -> tuple[str, ...]:
+    """Of the heights that a policy is told: ground_FOOT_X_Y_m, X forwards and Y to the left of a foot [m]."""
+    return tuple(f"ground_{foot}_{x:+.2f}_{y:+.2f}_m" for foot in robot.foot_bodies for x, y in SEEN)
+
+
+def points_around(state: RobotState, offsets: Tensor, place: Tensor | None = None) -> Tensor:
+    """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots; or of places
+    (..., F, 2) of each robot, (..., F, g, 2)."""
     yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
     cosine, sine, ahead, aside = torch.cos(yaw), torch.sin(yaw), offsets[:, 0], offsets[:, 1]
     turned = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
-    return state.root_pos[..., None, :2] + turned
+    if place is None:
+        return state.root_pos[..., None, :2] + turned
+    return place.unsqueeze(-2) + turned.unsqueeze(-3)

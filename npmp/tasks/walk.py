@@ -28,7 +28,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
 from npmp.sim.terrain import CLIMBED, Terrain, TerrainConfig, TerrainLimits, check_kind
-from npmp.tasks.ground import SEEN, SEEN_NAMES, SEEN_RANGE, Ground, points_around
+from npmp.tasks.ground import SEEN, SEEN_RANGE, Ground, points_around, seen_names
 from npmp.tasks.trotting import TrotActor, TrotConfig
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
@@ -363,7 +363,7 @@ class Walk(DifferentiableTask):
         self.clock_s = config.clock_s
         self.period_s = config.clock_s or config.script.period_s  # of the clock, whether or not policies are told
         clock = {} if self.clock_s is None else dict.fromkeys(CLOCK, (-1.0, 1.0))
-        self.besides = clock | (dict.fromkeys(SEEN_NAMES, SEEN_RANGE) if config.sees_ground else {})
+        self.besides = clock | (dict.fromkeys(seen_names(robot), SEEN_RANGE) if config.sees_ground else {})
         self.starts = Starts(
             robot, motions, share=config.reference_starts, tilt_deg=config.start_tilt_deg,
             speed_mps=config.start_speed_mps,
@@ -382,7 +382,7 @@ class Walk(DifferentiableTask):
           InputError: where nothing says a range of commands, or the settings tell a policy something else.
         """
         if (told := training.get("besides")) is not None:
-            known = {"clock_s": training["clock_s"], "sees_ground": SEEN_NAMES[0] in told}
+            known = {"clock_s": training["clock_s"], "sees_ground": any(n.startswith("ground_") for n in told)}
             for name, value in known.items():
                 if (given := getattr(config, name)) not in (getattr(cls.config_type, name), value):
                     raise InputError(f"task.{name}={given}: the policy learned with {value}")
@@ -495,10 +495,11 @@ class Walk(DifferentiableTask):
         return torch.cat(told, -1)
 
     def seen_ground(self) -> Tensor:
-        """Heights at `SEEN` above where the floor is under a robot in its home pose, (n, g) [m], as a map of the ground
-        tells a robot that knows where it is in it; each call draws their noise anew."""
+        """Heights at `SEEN` from each foot, above where the floor is under a robot in its home pose, (n, F g) [m], as a
+        map of the ground tells a robot that knows where it is in it; each call draws their noise anew."""
         env, state = self.env, self.env.state
-        place, home = points_around(state, self._seen), float(self.robot.home_qpos[2])
+        feet = env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
+        place, home = points_around(state, self._seen, feet).flatten(1, 2), float(self.robot.home_qpos[2])
         height = place.new_zeros(place.shape[:-1]) if self.ground is None else self.ground.terrain.height_at(place)
         noise = torch.randn(height.shape, generator=env.generator, device=height.device)
         seen = height - (state.root_pos[:, 2:] - home) + self.config.ground_noise_m * noise

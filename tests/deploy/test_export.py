@@ -82,7 +82,10 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     bundle = export(tmp_path, policy, plain, env, sha256="2", steps=120, about={})
     contract, golden, acting = bundle.contract, bundle.golden(), bundle.policy()
     assert contract.command == ["forward_mps", "lateral_mps", "yaw_rate_rps"] and contract.clock_s == 0.5
-    assert contract.besides[:3] == ["clock_sin", "clock_cos", "ground_-0.60_-0.30_m"] and golden.command.shape[1] == 150
+    assert (
+        contract.besides[:3] == ["clock_sin", "clock_cos", "ground_LF_FOOT_-0.10_-0.05_m"]
+        and golden.command.shape[1] == 101
+    )
     assert np.ptp(golden.command[:, 5:], 0).max() > 0.1  # it sees stairs
     assert replay(acting, golden).difference <= TOLERANCE
     readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
@@ -91,13 +94,13 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
         acting.reset()
         for t in range(20):
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
-            level = np.full(145, robot.home_qpos[2] - 0.45)  # of a robot that walks as high as its script
+            level = np.full(96, robot.home_qpos[2] - 0.45)  # of a robot that walks as high as its script
             whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))
             found.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
     assert np.ptp(answers[0], 0).max() > 1e-3
-    with pytest.raises(ValueError, match="command must be 150 numbers"):
-        acting.act(readings[0], np.zeros(149))
+    with pytest.raises(ValueError, match="command must be 101 numbers"):
+        acting.act(readings[0], np.zeros(100))
     with pytest.raises(InputError, match="a page has no map of the ground and no clock"):
         refuse_other_commands("stairs", contract)
 

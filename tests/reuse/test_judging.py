@@ -183,7 +183,9 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robo
     course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
     trial = judge(PolicyActor(policy, skill), lambda: PathTask(robot, course), JudgingConfig(robots=2, seconds=0.2))
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
-    with pytest.raises(InputError, match=r"is told 145 numbers \(ground_-0.60_-0.30_m, ...\); task 'walk' tells noth"):
+    with pytest.raises(
+        InputError, match=r"is told 96 numbers \(ground_LF_FOOT_-0.10_-0.05_m, ...\); task 'walk' tells noth"
+    ):
         policy.check_task(Walk(robot))
 
 

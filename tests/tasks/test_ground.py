@@ -17,7 +17,7 @@ from npmp.reuse.evaluation import evaluate
 from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.ground import AHEAD, ASIDE, SEEN, SEEN_NAMES, Ground
+from npmp.tasks.ground import AHEAD, ASIDE, SEEN, Ground, seen_names
 from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
 from tests.environments import walk_env
 
@@ -277,12 +277,13 @@ def test_bad_settings_are_refused_in_one_line() -> None:
 def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0)
     told, ground = env.task.observe(), ground_of(env)
-    assert told.shape == (8, 3 + len(SEEN)) and tuple(env.task.besides) == SEEN_NAMES
+    assert told.shape == (8, 3 + 4 * len(SEEN)) and tuple(env.task.besides) == seen_names(robot)
     assert torch.equal(told[:, :3], env.task.command)
-    # one point by hand: 0.4 m ahead, 0.2 m to the right
-    i = SEEN_NAMES.index("ground_+0.40_-0.20_m")
+    # one point by hand: 0.4 m ahead of the right fore foot, 5 cm to the right
+    i = seen_names(robot).index("ground_RF_FOOT_+0.40_-0.05_m")
     x, y = env.state.root_rot[:, :2, 0], env.state.root_rot[:, :2, 1]  # level, as they have just started
-    height = ground.terrain.height_at(env.state.root_pos[:, :2] + 0.4 * x - 0.2 * y)
+    foot = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[:, 1, 0, :2]
+    height = ground.terrain.height_at(foot + 0.4 * x - 0.05 * y)
     expected = height - env.state.root_pos[:, 2] + float(robot.home_qpos[2])
     torch.testing.assert_close(told[:, 3 + i], expected.clamp(-0.5, 0.5), atol=1e-4, rtol=0.0)
     flat = walk_env(robot, 2, sees_ground=True, ground_noise_m=0.0)
