@@ -20,13 +20,12 @@ from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.rollout import Decision
-from npmp.tasks.ground import points_around
+from npmp.tasks.ground import AHEAD, ASIDE, points_around
 
 if TYPE_CHECKING:
     from npmp.tasks.walk import Walk
 
-# of the ground under the body, whose mean and slope it follows, forwards and to the left [m]
-_UNDER = torch.cartesian_prod(0.1 * torch.arange(-5, 6), 0.1 * torch.arange(-3, 4))
+_UNDER = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # whose mean and slope the body follows
 # of a foothold's surroundings, over which it should be even [m]
 _BESIDE = 0.06 * torch.tensor(
     [(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7)]
