@@ -64,12 +64,12 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
     if config.against is not None:
         other = read_recording(str(config.against))
         refuse_unlike((contract.robot, contract.joint_names), (other.robot, other.joint_names))
-    simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     count, steps = int(config.episodes), int(config.steps)
-    folder, recorder, policy = run.folder, Recorder(contract, simulator), bundle.policy()
+    simulated = SIMULATORS[simulator].several(robot, count, accelerometer=contract.accelerometer)
+    folder, recorder, policies = run.folder, Recorder(contract, simulator), [bundle.policy() for _ in simulated]
     run.begin()
     with progress_bar() as bar:
-        each = episodes(simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=recorder.note)
+        each = episodes(simulated, policies, contract, count=count, steps=steps, seed=run.seed, note=recorder.note)
         found = list(bar.track(each, total=count, description=simulator))
     about = {"policy_sha256": contract.policy_sha256, "episodes": count, "steps": steps, "seed": run.seed}
     recording = recorder.recording(about)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
@@ -19,6 +20,8 @@ STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at tim
 STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
 GRAVITY = 9.81
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
+ANYDRIVE_HZ = 200.0  # at which its users step it
+ANYDRIVE_INERTIA, ANYDRIVE_JOINTS = (0.03, 1.0), 16  # kg m^2: a shank that swings, a leg that carries [D]
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
 SMOOTHED_S = 0.08  # over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
 
@@ -110,7 +113,79 @@ def bam(path: Path) -> ActuatorLog:
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "Rhoban/bam")
 
 
-IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {"hwangbo": hwangbo, "sage": sage, "bam": bam}
+def anydrive(path: Path) -> ActuatorLog:
+    """What a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym) says, as the log of a drive.
+
+    It is no recording: an LSTM that was learned from one, told position error and velocity at 200 Hz. It moves joints
+    of the inertias that legs have, half a minute each, after targets that wander at all rates of a gait and jump once a
+    second, under loads that wander, too.
+    """
+    network, rng = anydrive_network(path), np.random.default_rng(0)
+    inertia = np.geomspace(*ANYDRIVE_INERTIA, ANYDRIVE_JOINTS)
+    steps, count = round(30 * ANYDRIVE_HZ), len(inertia)
+    target = _wandering(rng, steps, count, (0.5, 8.0)) * 0.35
+    target += 0.3 * np.repeat(rng.uniform(-1.0, 1.0, (30, count)), round(ANYDRIVE_HZ), 0)
+    load = _wandering(rng, steps, count, (0.2, 20.0)) * rng.uniform(0.0, 15.0, count)
+    position, velocity = target[0].copy(), np.zeros(count)
+    rows = []
+    for wanted, pull in zip(target, load):
+        error = wanted - position
+        torque = network(error, velocity)
+        rows.append((error, velocity, torque, position))
+        velocity = velocity + (torque + pull) / inertia / ANYDRIVE_HZ
+        position = position + velocity / ANYDRIVE_HZ
+    names = ("position_error", "velocity", "torque", "position")
+    traces = []
+    for heavy, columns in zip(inertia, np.array(rows).transpose(2, 1, 0)):
+        traces.append(_trace(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns))))
+    return ActuatorLog(ANYDRIVE_HZ, tuple(traces), "BSD-3-Clause", "a network of leggedrobotics/legged_gym")
+
+
+def anydrive_network(path: Path) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+    """The network of such a file: position errors (n,) [rad] and velocities [rad/s] of a moment -> torques (n,) [Nm].
+    It remembers the moments before.
+
+    Raises:
+      InputError: for a file that holds another network.
+    """
+    arrays = _with(path, "in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
+    layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
+    lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
+    linear = torch.nn.Linear(lstm.hidden_size, 1)
+    try:
+        for net, prefix in ((lstm, "lstm."), (linear, "linear.")):
+            weights = {key.removeprefix(prefix): torch.tensor(arrays[key]) for key in arrays if key.startswith(prefix)}
+            net.load_state_dict(weights)
+        in_scale = torch.tensor(arrays["in_scale"], dtype=torch.float32).reshape(2)
+        out_scale = float(arrays["out_scale"].item())
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
+    memory: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @torch.no_grad()
+    def step(error: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        nonlocal memory
+        told = torch.tensor(np.stack((error, velocity), -1), dtype=torch.float32)
+        hidden, memory = lstm((told * in_scale).unsqueeze(0), memory)
+        torque: NDArray[np.float64] = out_scale * linear(hidden)[0, :, 0].double().numpy()
+        return torque
+
+    return step
+
+
+def _wandering(rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]) -> NDArray[np.float64]:
+    """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones larger, of standard
+    deviation 1."""
+    hz = np.exp(rng.uniform(*np.log(band_hz), (10, count)))
+    phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
+    time = np.arange(steps)[:, None, None] / ANYDRIVE_HZ
+    told: NDArray[np.float64] = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
+    return told / np.sqrt(0.5 * (weight**2).sum(0))
+
+
+IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
+    "hwangbo": hwangbo, "sage": sage, "bam": bam, "anydrive": anydrive,
+}  # fmt: skip
 
 
 def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.float64], ...]:

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import mujoco
 import numpy as np
@@ -57,10 +57,7 @@ class SimulatedRobot:
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
         """accelerometer: as in a bundle, where and how it is read."""
-        spec = robot.spec(visuals=False)
-        spec.option.timestep = 1.0 / robot.physics_rate_hz
-        spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05])
-        self.robot, self.model = robot, spec.compile()
+        self.robot, self.model = robot, scene(robot)
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
@@ -120,16 +117,33 @@ class SimulatedRobot:
         self.damped = True
         self._gains(np.zeros_like(self.robot.kp), self.robot.kd)
 
+    @classmethod
+    def several(cls, robot: Robot, count: int, *, accelerometer: str) -> Sequence[Self]:
+        """Robots for `step_all`, in the home pose: as many as gain from it, at most so many."""
+        return [cls(robot, accelerometer=accelerometer, crouch=1.0)]
+
+    @classmethod
+    def step_all(cls, robots: Sequence[Self]) -> None:
+        """One physics step of each."""
+        for robot in robots:
+            robot.left = max(0, robot.left - 1)
+        cls._advance_all(robots)
+        for robot in robots:
+            robot.past.append(robot._moment())
+
     def step(self) -> None:
         """One physics step."""
-        self.left = max(0, self.left - 1)
-        self._advance(self.setpoint())
-        self.past.append(self._moment())
+        self.step_all([self])
 
     @property
     def broken(self) -> bool:
         """Whether the simulation has broken down since `place`: MuJoCo then goes on, from the model's default state."""
         return any(self.data.warning[kind].number for kind in _BREAKDOWNS)
+
+    @classmethod
+    def _advance_all(cls, robots: Sequence[Self]) -> None:
+        for robot in robots:
+            robot._advance(robot.setpoint())
 
     def _advance(self, setpoint: FloatArray) -> None:
         """Physics itself; other simulators have their own and leave the state in `data`."""
@@ -156,6 +170,14 @@ class SimulatedRobot:
         accelerometer = to_root @ change / period + GRAVITY * up
         qpos, qvel, torque = self.data.qpos[7:], self.data.qvel[6:], self.data.actuator_force
         return State(time_s, qpos.copy(), qvel.copy(), torque.copy(), gyro / period, accelerometer, up)
+
+
+def scene(robot: Robot) -> mujoco.MjModel:
+    """The robot on flat ground."""
+    spec = robot.spec(visuals=False)
+    spec.option.timestep = 1.0 / robot.physics_rate_hz
+    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05])
+    return spec.compile()
 
 
 class Link:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,8 +56,8 @@ def refuse_other_model(contract: BundleContract, robot: Any) -> None:
 
 
 def episodes(
-    robot: SimulatedRobot,
-    policy: Acting,
+    robots: Sequence[SimulatedRobot],
+    policies: Sequence[Acting],
     contract: BundleContract,
     *,
     count: int,
@@ -65,38 +65,68 @@ def episodes(
     seed: int,
     note: Callable[[Step], None],
 ) -> Iterator[Episode]:
-    """Episodes from the home pose, each of so many control steps or until it falls. note: called with every step.
+    """Episodes from the home pose, each of so many control steps or until it falls.
+
+    robots: that walk side by side, each under a policy of its own. note: called with every step, one episode after the
+    other.
 
     Raises:
       InputError: as `drawn`.
     """
-    for k in range(count):
-        yield _episode(robot, policy, contract, drawn(contract, steps, seed, k), note)
+    for first in range(0, count, len(robots)):
+        commands = [drawn(contract, steps, seed, k) for k in range(first, min(first + len(robots), count))]
+        walks = [_Walk(*one, contract) for one in zip(robots, policies, commands)]
+        while going := [walk for walk in walks if walk.goes_on]:
+            for walk in going:
+                walk.act()
+            for _ in range(walks[0].robot.robot.substeps):
+                type(walks[0].robot).step_all([walk.robot for walk in going])
+            for walk in going:
+                walk.look()
+        for walk in walks:
+            for step in walk.steps:
+                note(step)
+            yield walk.episode()
 
 
-def _episode(
-    robot: SimulatedRobot, policy: Acting, contract: BundleContract, commands: FloatArray, note: Callable[[Step], None]
-) -> Episode:
-    substeps, period = robot.robot.substeps, 1.0 / contract.control_rate_hz
-    duration = period if contract.hold == "first_order" else 0.0
-    kp, kd, (low, high) = np.array(contract.kp), np.array(contract.kd), np.array(contract.joint_range).T
-    robot.place()
-    policy.reset()
-    state, achieved = robot.sense(0.0), list[list[float]]()
-    for t, command in enumerate(commands):
-        begun, before = time.perf_counter(), robot.data.qpos[:3].copy()
-        proposed = policy.act(Readings(state.joint_pos, state.gyro, state.accelerometer, state.up), command)
-        order = Order(Mode.POLICY, np.clip(proposed, low, high), proposed, command)
-        note(Step(t * period, 0.0, time.perf_counter() - begun, state, command, order))
-        robot.command(order.target, kp, kd, duration)
-        for _ in range(substeps):
-            robot.step()
-        state = robot.sense((t + 1) * period)
-        forward = heading((robot.data.qpos[:3] - before) / period, robot.data.qpos[3:7])
-        achieved.append([*forward, float(state.up @ state.gyro)])
-        if fell := robot.broken or not bool(state.up[2] >= UPRIGHT):
-            break
-    return Episode(fell, commands[: t + 1], np.array(achieved))
+class _Walk:
+    """An episode under way."""
+
+    def __init__(self, robot: SimulatedRobot, policy: Acting, commands: FloatArray, contract: BundleContract):
+        self.robot, self.policy, self.commands = robot, policy, commands
+        self.period = 1.0 / contract.control_rate_hz
+        self.duration = self.period if contract.hold == "first_order" else 0.0
+        self.kp, self.kd = np.array(contract.kp), np.array(contract.kd)
+        self.low, self.high = np.array(contract.joint_range).T
+        self.steps, self.achieved, self.fell = list[Step](), list[list[float]](), False
+        robot.place()
+        policy.reset()
+        self.state = robot.sense(0.0)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.fell and len(self.steps) < len(self.commands)
+
+    def act(self) -> None:
+        """What the policy says to what is sensed goes to the drives."""
+        begun, t, state = time.perf_counter(), len(self.steps), self.state
+        command, self.before = self.commands[t], self.robot.data.qpos[:3].copy()
+        readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
+        proposed = self.policy.act(readings, command)
+        order = Order(Mode.POLICY, np.clip(proposed, self.low, self.high), proposed, command)
+        self.steps.append(Step(t * self.period, 0.0, time.perf_counter() - begun, state, command, order))
+        self.robot.command(order.target, self.kp, self.kd, self.duration)
+
+    def look(self) -> None:
+        """What came of it."""
+        qpos = self.robot.data.qpos
+        self.state = state = self.robot.sense(len(self.steps) * self.period)
+        forward = heading((qpos[:3] - self.before) / self.period, qpos[3:7])
+        self.achieved.append([*forward, float(state.up @ state.gyro)])
+        self.fell = self.robot.broken or not bool(state.up[2] >= UPRIGHT)
+
+    def episode(self) -> Episode:
+        return Episode(self.fell, self.commands[: len(self.steps)], np.array(self.achieved))
 
 
 def heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:

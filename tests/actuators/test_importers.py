@@ -12,8 +12,18 @@ import pytest
 from mocap_data.errors import InputError
 from npmp.actuators import ActuatorLog, HeldOut
 from npmp.actuators.evaluation import evaluate
-from npmp.actuators.fitting import FitConfig, fit
-from npmp.actuators.importers import GRAVITY, STS3215_STALL_NM, bam, causal_velocity, hwangbo, sage, smoothed
+from npmp.actuators.fitting import FitConfig, fit, static_law
+from npmp.actuators.importers import (
+    GRAVITY,
+    STS3215_STALL_NM,
+    anydrive,
+    anydrive_network,
+    bam,
+    causal_velocity,
+    hwangbo,
+    sage,
+    smoothed,
+)
 
 
 def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
@@ -56,6 +66,44 @@ def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
     np.testing.assert_allclose(log.traces[1].others["current"], -1.70948, atol=1e-5)
     with pytest.raises(InputError, match="has no rate_hz, no position_error, no velocity, no torque; is it another"):
         hwangbo(tmp_path / "s.npz")
+
+
+def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
+    """Without memory (no recurrent weights, gates open or shut) a network can be a spring and a damper."""
+    hidden = 2
+    zero = {
+        f"lstm.{kind}_l{k}": np.zeros((4 * hidden, width), np.float32)
+        for k in (0, 1)
+        for kind, width in (("weight_ih", 2), ("weight_hh", hidden))
+    }
+    bias = np.repeat(np.array([20.0, -20.0, 0.0, 20.0], np.float32), hidden)  # in, forget, cell, out: as torch has them
+    arrays = {**zero, **{f"lstm.bias_{kind}_l{k}": bias * (kind == "ih") for k in (0, 1) for kind in ("ih", "hh")}}
+    for k in (0, 1):
+        arrays[f"lstm.weight_ih_l{k}"][2 * hidden : 3 * hidden] = np.eye(2)  # each cell holds one input, small
+    linear = {"linear.weight": np.array([[400.0, -50.0]], np.float32), "linear.bias": np.zeros(1, np.float32)}
+    scales = {"in_scale": np.array([[[0.01, 0.002]]], np.float32), "out_scale": np.array([20.0], np.float32)}
+    np.savez(tmp_path / "a.npz", **arrays, **linear, **scales)
+    log = anydrive(tmp_path / "a.npz")
+    assert log.rate_hz == 200.0 and log.actuators == ["anydrive"] and log.licence == "BSD-3-Clause"
+    assert len(log.traces) == 16 and all(len(trace) == 6000 for trace in log.traces)
+    for trace in log.traces:  # kp = 20 400 0.01 = 80, kd = 20 50 0.002 = 2
+        spring = 80.0 * trace.position_error - 2.0 * trace.velocity
+        np.testing.assert_allclose(trace.torque, spring, atol=0.01 * np.abs(spring).max())
+        assert 0.01 < trace.position_error.std() < 1.0 and trace.velocity.std() > 0.5
+    np.savez(tmp_path / "b.npz", **{**arrays, **linear, **scales, "lstm.bias_ih_l0": np.zeros(3, np.float32)})
+    with pytest.raises(InputError, match="is not the network of an ANYdrive"):
+        anydrive(tmp_path / "b.npz")
+
+
+def test_the_anydrive_says_what_its_publishers_probed(shared: Path) -> None:
+    """From rest, 0.1 rad off; on its way with 1 rad/s it is slowed down."""
+    path = shared / "actuators" / "anydrive_v3_lstm.npz"
+    network, other = anydrive_network(path), anydrive_network(path)
+    told = [network(np.array([0.1]), np.zeros(1))[0] for _ in range(4)]
+    assert told == pytest.approx([5.2, 7.8, 8.8, 9.1], abs=0.05)
+    assert [other(np.zeros(1), np.ones(1))[0] for _ in range(20)][-1] < -2.0
+    stiffness, damping = static_law(anydrive(path))[:2]
+    assert 50.0 < stiffness < 100.0 and 1.0 < damping < 6.0
 
 
 def test_a_cubic_s_derivatives_are_exact() -> None:

@@ -10,8 +10,9 @@ import pytest
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy import trial
-from npmp.deploy.bundle import BundleContract
+from npmp.deploy.bundle import BundleContract, Readings
 from npmp.deploy.controller import Mode, Step
+from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedConfig, SimulatedRobot, make_station
 from npmp.deploy.trial import COMMAND, Episode, drawn, episodes, figures, heading, refuse_other_model, velocity_error_1s
 from tests.deploy.standins import Standing, contract_of
@@ -72,7 +73,7 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
     policy = Standing(np.array(walking().home_pose))
     once, again = (
-        episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append).__next__() for _ in range(2)
+        next(episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append)) for _ in range(2)
     )
     assert policy.resets == 2 and not once.fell and (once.achieved == again.achieved).all()
     assert np.abs(once.achieved[10:]).max() < 0.05 and once.command.shape == (30, 3)
@@ -83,7 +84,7 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last.state.up[2] > 0.999 and last.order.mode is Mode.POLICY and last.now == pytest.approx(29 / 50)
     # beyond a joint's range nothing is asked for
     far = Standing(np.full(12, 9.0))
-    next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
+    next(episodes([robot], [far], walking(), count=1, steps=1, seed=0, note=noted.append))
     assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
     assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
     # targets are held as in training
@@ -95,10 +96,10 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
             watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))
             held = replace(walking(), hold=hold)
             near = Standing(np.array(walking().home_pose) + 0.08)
-            next(episodes(robot, near, held, count=1, steps=1, seed=0, note=noted.append))
+            next(episodes([robot], [near], held, count=1, steps=1, seed=0, note=noted.append))
         assert setpoints[1] - walking().home_pose[0] == pytest.approx(goal)
     monkeypatch.setattr(trial, "UPRIGHT", 1.1)
-    (fallen,) = episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append)
+    (fallen,) = episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append)
     assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
 
 
@@ -106,13 +107,15 @@ def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
     """MuJoCo goes on from the default state, which stands."""
     robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
 
-    def note(step: Step) -> None:
-        noted.append(step)
-        if len(noted) == 5:
-            robot.data.qvel[2] = 1e12
+    class Kicked(Standing):
+        def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+            if self.acts == 4:
+                robot.data.qvel[2] = 1e12
+            return super().act(readings, command)
 
-    policy = Standing(np.array(walking().home_pose))
-    broke, sound = episodes(robot, policy, walking(), count=2, steps=10, seed=0, note=note)
+    policy = Kicked(np.array(walking().home_pose))
+    broke, sound = episodes([robot], [policy], walking(), count=2, steps=10, seed=0, note=noted.append)
+    assert len(noted) == 15 and [step.now for step in noted[4:6]] == [pytest.approx(4 / 50), 0.0]
     assert broke.fell and len(broke.command) == 5 and not sound.fell
     station = make_station(robot.robot, "imu", SimulatedConfig(), seed=0)
     station.simulated.data.qvel[2] = 1e12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.trial import episodes
 from npmp.deploy.warp import WarpRobot
+from tests.deploy.standins import Standing
+from tests.deploy.test_trial import walking
 
 
 def test_without_mujoco_warp_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +41,19 @@ def test_it_moves_as_in_mujoco() -> None:
     assert np.abs(second.joint_pos - robot.home_joints).max() > 0.05 and not mine.broken
     mine.data.qpos[0] = np.nan
     assert mine.broken
+
+
+def test_side_by_side_each_walks_as_it_would_alone() -> None:
+    """Whatever the others do: one of them lies about, as it fell."""
+    pytest.importorskip("mujoco_warp")
+    robot, contract = robots.load("anymal_b"), walking()
+    home = np.array(contract.home_pose)
+    poses = (home, np.tile([0.0, 1.5, 0.0], 4), home + 0.1 * np.sin(np.arange(12)))
+    side_by_side = WarpRobot.several(robot, 3, accelerometer="imu")
+    assert len(side_by_side) == 3
+    run = partial(episodes, contract=contract, steps=12, seed=0, note=lambda step: None)
+    together = list(run(side_by_side, [Standing(pose) for pose in poses], count=3))
+    for pose, one in zip(poses, together):
+        (alone,) = run(WarpRobot.several(robot, 1, accelerometer="imu"), [Standing(pose)], count=1)
+        assert one.fell == alone.fell and one.achieved == pytest.approx(alone.achieved, abs=1e-4)
+    assert not together[0].fell and np.ptp(together[2].achieved[:, 2]) > 0.01
