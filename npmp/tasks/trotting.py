@@ -1,8 +1,8 @@
 """A scripted trot over any ground, for robots with four legs of three joints: who shows a policy how it is walked on.
 
 It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where a foot is put
-follows from the velocity (Raibert 1986) and from where the ground around is even; feet on the ground push the body to
-where it should be, and carry its weight. Its numbers were found by the cross-entropy method (docs/rough_ground.md).
+follows from the velocity (Raibert 1986); feet on the ground push the body to where it should be, and carry its weight.
+Its numbers were found by the cross-entropy method (docs/rough_ground.md).
 """
 
 from __future__ import annotations
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from npmp.tasks.walk import Walk
 
 _UNDER = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # whose mean and slope the body follows
-# of a foothold's surroundings, over which it should be even [m]
-_BESIDE = 0.06 * torch.tensor(
-    [(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7)]
-)
-# footholds that are tried, times `reach_m`
-_TRIED = torch.cartesian_prod(torch.linspace(-1.0, 1.0, 7), torch.tensor([-0.4, 0.0, 0.4]))
-_UNEVEN_M = 0.15  # what is more uneven is no worse
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
 
@@ -50,8 +43,6 @@ class TrotConfig:
     length: float = 0.743  # likewise
     shift_m: float = 0.008  # of all footholds, forwards
     raibert_s: float = 0.148  # by which footholds are ahead, of what a robot is faster than asked
-    reach_m: float = 0.068  # around which even ground is looked for
-    uneven: float = 0.668  # metres that a foothold may be farther for a metre by which it is more even
     lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
     ahead_s: float = 0.076  # by which the body is pushed ahead, of the velocity asked for,
     ahead_error_s: float = 0.088  # and of what is missing of it
@@ -62,16 +53,21 @@ class TrotConfig:
     slope: float = 0.938  # share of the ground's slope that the body takes on
     support: float = 0.864  # share of the weight that joints carry beforehand
     acceleration: float = 1.79  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
+    # what drives make of a joint's error and velocity, where others than the robot's ideal ones move it [Nm/rad, Nm
+    # s/rad]: targets are then such that the torque is the one which these would have made
+    drives: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration")
         ranges.share(self, "rise")
         ranges.not_negative(
-            self, "raibert_s", "reach_m", "uneven", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
+            self, "raibert_s", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
             "damp_s", "slope", "support",
         )  # fmt: skip
         if not 0.0 < self.swing < 0.5:
             raise ValueError(f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}")
+        if self.drives is not None and not (self.drives[0] > 0.0 and self.drives[1] >= 0.0):
+            raise ValueError(f"drives must be a stiffness above 0 and a damping of at least 0, got {self.drives}")
         if not abs(self.shift_m) < 1.0:
             raise ValueError(f"shift_m must be less than 1 either way, got {self.shift_m}")
 
@@ -98,9 +94,9 @@ class TrotActor:
                 f"nobody shows '{robot.name}' how to walk: it stands at {robot.home_qpos[2]:.2f} m, the script at"
                 f" task.script.height_m={self.config.height_m}; its numbers are another robot's"
             )
-        self.home, self.kp, self.low, self.high = (
+        self.home, self.kp, self.kd, self.low, self.high = (
             torch.tensor(part, dtype=torch.float32)
-            for part in (robot.home_joints, robot.kp, robot.joint_lower, robot.joint_upper)
+            for part in (robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper)
         )
         self.weight = float(robot.model().body_mass.sum()) * GRAVITY
         self.legs = _legs(robot, self.feet, self.home)
@@ -110,7 +106,7 @@ class TrotActor:
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # of the period, by which a leg's swing begins later
-        self.under, self.beside, self.tried, self.eye = _UNDER, _BESIDE, _TRIED, torch.eye(3)
+        self.under, self.eye = _UNDER, torch.eye(3)
         for name, part in [(name, part) for name, part in vars(self).items() if isinstance(part, Tensor)]:
             setattr(self, name, part.to(device))
         self.feet = self.feet.to(device)
@@ -158,6 +154,10 @@ class TrotActor:
         joints = self._bent(aim, state.joint_pos)
         torque = self._carrying(state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
+        if c.drives is not None:
+            kp, kd = c.drives
+            wanted = self.kp * (target - state.joint_pos) - self.kd * state.joint_vel_end
+            target = state.joint_pos + (wanted + kd * state.joint_vel_end) / kp
         return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
 
     @staticmethod
@@ -179,7 +179,7 @@ class TrotActor:
         period_s: float,
         ground: Any,
     ) -> Tensor:
-        """Where feet are to be put: the middle of the stance that follows, and from there to even ground. (n, 4, 3)."""
+        """Where feet are to be put: on the ground at the middle of the stance that follows. (n, 4, 3)."""
         c, turn = self.config, yaw[:, :2, :2].transpose(-1, -2)
         # to the middle of the stance [s]
         until = ((1.0 - share) * c.swing + 0.5 * (1.0 - c.swing)) * period_s
@@ -189,13 +189,7 @@ class TrotActor:
         place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
         goes = 0.5 * (forward + asked[:, :2])
         place = place + goes.unsqueeze(1) * until.unsqueeze(-1) + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
-        place = state.root_pos[:, None, :2] + place @ turn
-        tried = place.unsqueeze(2) + ((c.reach_m * self.tried) @ turn).unsqueeze(1)  # (n, 4, tried, 2)
-        beside = ground(tried.unsqueeze(-2) + self.beside)
-        uneven = (beside.amax(-1) - beside.amin(-1)).clamp(max=_UNEVEN_M)
-        cost = c.reach_m * torch.linalg.vector_norm(self.tried, dim=-1) + c.uneven * uneven
-        best = cost.argmin(-1)[..., None, None].expand(-1, -1, 1, 2)
-        spot = tried.gather(2, best).squeeze(2)
+        spot = state.root_pos[:, None, :2] + place @ turn
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
 
     def _swinging(self, lifted: Tensor, foothold: Tensor, share: Tensor, period_s: float, ground: Any) -> Tensor:
