@@ -9,19 +9,24 @@ from npmp.experiments.common import Run, one_of, verb
 from npmp.experiments.modules import show_card, show_table
 from npmp.reuse import HighLevelPolicy
 
+BESIDES = {"clock": "clock_", "ground": "ground_"}  # what policies are told besides a command, by how its names begin
+
 
 def row(name: str) -> tuple[str, ...]:
     """A policy's line of the table."""
     contract = HighLevelPolicy.load(policies.find(name)).contract
     ranges = ", ".join(f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range))
-    return name, contract.robot, contract.task, str(contract.training.get("module", "")), ranges
+    told = [word for word, names in BESIDES.items() if any(one.startswith(names) for one in contract.besides)]
+    return name, contract.robot, contract.task, str(contract.training.get("module", "")), ranges, ", ".join(told)
 
 
 def run(config: DictConfig, run: Run) -> int:
     """Do what `action` says."""
     one_of(config, "action", "list", "show")
     if config.action == "list":
-        show_table(("policy", "robot", "task", "module", "commands"), [row(name) for name in policies.names()])
+        show_table(
+            ("policy", "robot", "task", "module", "commands", "told besides"), [row(name) for name in policies.names()]
+        )
         print("npmp evaluate policy=NAME task=TASK judges one; npmp policies show NAME prints its card.")
         return 0
     return show_card(config, run, policies.SHELF)

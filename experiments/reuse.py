@@ -44,6 +44,8 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     if policy is not None:
         told = HighLevelPolicy.load(policy).contract.told
         known |= {name: told[name] for name in ("besides", "clock_s")}
+        if "task.clock_s" in run.given and told["clock_s"] is not None:
+            known["clock_s"] = config.task.clock_s  # it learns to walk by another rhythm
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, known)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)

@@ -45,11 +45,15 @@ LEFT_OUT = {
 if importlib.util.find_spec("pydrake") is None:
     LEFT_OUT["npmp bundle trial bundle simulator=drake"] = "needs the extra drake"
 
+if importlib.util.find_spec("mujoco_warp") is None:
+    LEFT_OUT["npmp bundle trial bundle simulator=warp"] = "needs the extra warp"
+
 # What pages take for granted, made where a line names it and its page has not made it: by a command, or as a link to
 # recordings and models that are here.
 GIVEN = {
     "recordings/dog": "mocap/dog_bvh/D1_0[05][389]_KAN01_001.bvh",
     "recordings/cmu": "mocap/cmu_asfamc/0[23]/*",
+    "anydrive_v3_lstm.npz": "actuators/anydrive_v3_lstm.npz",
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
     "knee.npz": "npmp actuator import hwangbo source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz out=knee.npz",
     "motor.npz": """python -c 'import numpy as np; time = np.arange(0, 4, 0.0025); error = 0.1 * np.sin(9 * time);
@@ -181,7 +185,7 @@ class Place:
             elif origin.startswith(("npmp ", "python ")):
                 self.run(shlex.split(origin))
             elif place.suffix:
-                place.symlink_to(origin)
+                place.symlink_to(self.shared / origin)
             else:
                 place.mkdir()
                 for path in self.shared.glob(origin):

@@ -44,6 +44,7 @@ class CloneTrainerConfig:
     action_noise: float = 0.05  # while collecting [rad]
     episode_s: float | None = 4.0  # of training, shorter than the task's; None: the task's own
     lr: tuple[float, float] = (1e-3, 5e-5)  # over the run
+    outlier_rad: float | None = None  # larger differences count linearly (Huber 1964); None: all by their squares
     clip_grad: float = 1.0
     ema: float = 0.995  # averaged weights, which are judged and kept; over a ninth of the updates so far at most
 
@@ -52,9 +53,8 @@ class CloneTrainerConfig:
         ranges.share(self, "taught", "ema")
         ranges.not_negative(self, "action_noise")
         ranges.pairs(self, "lr")
-        ranges.above_zero(self, "lr", "clip_grad")
-        if self.episode_s is not None:
-            ranges.above_zero(self, "episode_s")
+        given = [name for name in ("episode_s", "outlier_rad") if getattr(self, name) is not None]
+        ranges.above_zero(self, "lr", "clip_grad", *given)
 
 
 class Lesson(NamedTuple):
@@ -198,18 +198,18 @@ class CloneTrainer(Resumable):
         map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
         for group in self.optimizer.param_groups:
             group["lr"] = linear(c.lr, progress)
-        losses = []
+        squares = []
         for update in range(c.updates):
-            loss = self._loss()
-            norm = descend(loss, self.online, c.clip_grad, self.optimizer)
+            off = self._off()
+            norm = descend(clone_loss(off, c.outlier_rad), self.online, c.clip_grad, self.optimizer)
             follow(self.average, self.online, c.ema, self.iteration_count * c.updates + update)
-            losses.append(loss.item())
+            squares.append(off.detach().square().mean().item())
         self.iteration_count += 1
-        error = (sum(losses) / len(losses)) ** 0.5
+        error = (sum(squares) / len(squares)) ** 0.5
         return gathered.figures | {"clone_error": error, "policy_grad_norm": norm}
 
-    def _loss(self) -> Tensor:
-        """The mean square distance of the policy's targets from the teacher's, over robots of one lesson [rad2]."""
+    def _off(self) -> Tensor:
+        """By how much the policy's targets miss the teacher's, over robots of one lesson, (T, batch, nu) [rad]."""
         kept = min(self.iteration_count + 1, self.config.kept)
         which = int(torch.randint(kept, (), generator=self.generator, device=self.env.device))
         lesson = map_tree(lambda ring: ring[which], self.lessons)
@@ -219,7 +219,7 @@ class CloneTrainer(Resumable):
         given, shown, first = map_tree(lambda part: part[:, ids], (lesson.given, lesson.shown, lesson.first))
         state = self.online.initial_state(len(ids))._replace(hidden=lesson.hidden[ids], cell=lesson.cell[ids])
         mean, _, _ = self.online(given, state, first)
-        return (self.skill.decoder.scale * mean - shown).square().mean()
+        return self.skill.decoder.scale * mean - shown
 
     # --- checkpoints ---
 
@@ -234,3 +234,11 @@ class CloneTrainer(Resumable):
             "generator": self.generator,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
+
+
+def clone_loss(off: Tensor, outlier_rad: float | None) -> Tensor:
+    """The mean square of differences [rad2], those beyond `outlier_rad` counted as the tangent there: moments that are
+    lost anyhow, a robot that falls, hold most of the squares."""
+    if outlier_rad is None:
+        return off.square().mean()
+    return 2.0 * torch.nn.functional.huber_loss(off, torch.zeros_like(off), delta=outlier_rad)

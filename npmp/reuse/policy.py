@@ -162,8 +162,9 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task that tells it the same; of a walking
-        policy, for dribbling, too (`commanded`). Who dribbles does it by the task's script from then on.
+        """The same network with the same weights and input scales, for a task that tells it the same, perhaps by
+        another clock; of a walking policy, for dribbling, too (`commanded`). Who dribbles does it by the task's script
+        from then on.
 
         Raises:
           InputError: for a task with other inputs.
@@ -175,7 +176,9 @@ class HighLevelPolicy(nn.Module):
             script = {} if self.commander is None else {"commander": asdict(task.config.script)}
         self._check_inputs(task)
         asked = [list(pair) for pair in task.input_range()]
-        contract = replace(self.contract, task=task.name, command_range=asked, versions={}, training={}, **script)
+        contract = replace(
+            self.contract, task=task.name, command_range=asked, clock_s=task.clock_s, versions={}, training={}, **script
+        )
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
         policy.load_state_dict(self.state_dict())
         return policy
@@ -306,6 +309,8 @@ class HighLevelPolicy(nn.Module):
                 f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
             )
         self._check_inputs(task)
+        if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
+            raise InputError(f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}")
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
         if list(task.inputs) != self.contract.command:
@@ -317,8 +322,6 @@ class HighLevelPolicy(nn.Module):
         if own != others:
             told, tells = (f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing" for names in (own, others))
             raise InputError(f"besides the command the policy is told {told}; task '{task.name}' tells {tells}")
-        if self.contract.clock_s != task.clock_s:
-            raise InputError(f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}")
 
 
 def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:

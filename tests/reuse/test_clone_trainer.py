@@ -11,6 +11,7 @@ from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
+from npmp.reuse.clone_trainer import clone_loss
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
@@ -39,6 +40,13 @@ def test_the_policy_comes_nearer_to_what_the_teacher_says(robot: Robot, skill: S
     lesson = gathered.data
     assert lesson.given.proprioception.shape[:2] == (4, 6) == lesson.shown.shape[:2]
     assert run.env_steps == 5 * 24
+
+
+def test_moments_that_are_lost_count_less() -> None:
+    """0.05 rad by its square, 0.3 rad by the tangent at 0.1: 0.0025 and 0.1 (2 0.3 - 0.1)."""
+    off = torch.tensor([0.05, -0.3])
+    assert clone_loss(off, 0.1).item() == pytest.approx((0.0025 + 0.05) / 2)
+    assert clone_loss(off, None).item() == pytest.approx((0.0025 + 0.09) / 2)
 
 
 def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: SkillModule) -> None:
@@ -98,6 +106,6 @@ def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, polic
     env = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
     with pytest.raises(InputError, match="joint_space=true"):
         CloneTrainer(env, skill, policy)
-    for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}):
+    for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"outlier_rad": 0.0}):
         with pytest.raises(ValueError):
             CloneTrainerConfig(**wrong)  # type: ignore[arg-type]

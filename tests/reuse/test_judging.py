@@ -180,6 +180,15 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robo
         Walk.settle(WalkConfig(sees_ground=True), None, HighLevelPolicy.for_task(skill, Walk(robot)).contract.told)
     with pytest.raises(InputError, match="besides its command; dribbling tells a command only"):
         policy.for_other_task(Dribble(robot))
+    timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
+    slower = timed.for_other_task(Walk(robot, WalkConfig(clock_s=0.6)))
+    assert slower.contract == dataclasses.replace(
+        timed.contract, clock_s=0.6, command_range=slower.contract.command_range
+    )
+    with pytest.raises(InputError, match=r"clock has a period of 0.5 s, the task's 0.6"):
+        timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
+    with pytest.raises(InputError, match="is told 2 numbers"):
+        timed.for_other_task(Walk(robot))
     course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
     trial = judge(PolicyActor(policy, skill), lambda: PathTask(robot, course), JudgingConfig(robots=2, seconds=0.2))
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
