@@ -34,25 +34,25 @@ _SETTLED = 0.6  # of the swing: from here on a foothold stays
 class TrotConfig:
     """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for values out of range."""
 
-    period_s: float = 0.533  # in which each leg swings once, where `WalkConfig.clock_s` does not say so
-    swing: float = 0.407  # share of the period that a leg swings
-    height_m: float = 0.472  # of the root above the mean of the ground around
-    clearance_m: float = 0.062  # of a swinging foot above the highest ground on its way
-    rise: float = 0.197  # share of the swing until it is up there
-    width: float = 1.072  # of the stance, in the home pose's
-    length: float = 0.743  # likewise
-    shift_m: float = 0.008  # of all footholds, forwards
-    raibert_s: float = 0.148  # by which footholds are ahead, of what a robot is faster than asked
+    period_s: float = 0.46  # in which each leg swings once, where `WalkConfig.clock_s` does not say so
+    swing: float = 0.398  # share of the period that a leg swings
+    height_m: float = 0.478  # of the root above the mean of the ground around
+    clearance_m: float = 0.063  # of a swinging foot above the highest ground on its way
+    rise: float = 0.228  # share of the swing until it is up there
+    width: float = 1.098  # of the stance, in the home pose's
+    length: float = 0.774  # likewise
+    shift_m: float = 0.048  # of all footholds, forwards
+    raibert_s: float = 0.103  # by which footholds are ahead, of what a robot is faster than asked
     lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
-    ahead_s: float = 0.076  # by which the body is pushed ahead, of the velocity asked for,
-    ahead_error_s: float = 0.088  # and of what is missing of it
-    turn_s: float = 0.081  # by which it is turned, of the yaw rate asked for twice over less that which it has
-    up: float = 0.333  # share of a missing height that feet push down by
-    level: float = 0.538  # share of a lean that feet push against
-    damp_s: float = 0.037  # and of its rate
-    slope: float = 0.938  # share of the ground's slope that the body takes on
-    support: float = 0.864  # share of the weight that joints carry beforehand
-    acceleration: float = 1.79  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
+    ahead_s: float = 0.073  # by which the body is pushed ahead, of the velocity asked for,
+    ahead_error_s: float = 0.068  # and of what is missing of it
+    turn_s: float = 0.095  # by which it is turned, of the yaw rate asked for twice over less that which it has
+    up: float = 0.343  # share of a missing height that feet push down by
+    level: float = 0.482  # share of a lean that feet push against
+    damp_s: float = 0.057  # and of its rate
+    slope: float = 0.818  # share of the ground's slope that the body takes on
+    support: float = 0.814  # share of the weight that joints carry beforehand
+    acceleration: float = 1.63  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
     # what drives make of a joint's error and velocity, where others than the robot's ideal ones move it [Nm/rad, Nm
     # s/rad]: targets are then such that the torque is the one which these would have made
     drives: tuple[float, float] | None = None

@@ -89,7 +89,7 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
     actor = env.task.teacher()
     c, memory, first = actor.config, actor.initial_memory(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []
-    for _ in range(54):
+    for _ in range(60):
         clocks.append(env.task.clock[0].item())
         told = env.task.observe()[0, 3:5]
         angle = 2.0 * math.pi * clocks[-1]
@@ -99,7 +99,9 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
         swung.append(memory.swung[0, 0].item())  # of the left fore leg
         env.step(decision.action)
     assert clocks[0] == 0.0 and clocks[12] == pytest.approx(0.4) and min(clocks[25:35]) < 0.05  # a period is 30 steps
-    assert swung == [(clock + c.swing) % 1.0 < c.swing for clock in clocks] and 0.3 < sum(swung) / len(swung) < 0.5
+    # but where one begins or ends to rounding
+    pairs = [(did, (clock + c.swing) % 1.0) for did, clock in zip(swung, clocks) if 1e-4 < clock < 1.0 - 1e-4]
+    assert all(did == (share < c.swing) for did, share in pairs) and 0.3 < sum(swung) / len(swung) < 0.5
 
 
 def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
