@@ -176,7 +176,8 @@ def anydrive_network(path: Path) -> Callable[[NDArray[np.float64], NDArray[np.fl
 def _wandering(rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]) -> NDArray[np.float64]:
     """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones larger, of standard
     deviation 1."""
-    hz = np.exp(rng.uniform(*np.log(band_hz), (10, count)))
+    low, high = np.log(band_hz)
+    hz = np.exp(rng.uniform(low, high, (10, count)))
     phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
     time = np.arange(steps)[:, None, None] / ANYDRIVE_HZ
     told: NDArray[np.float64] = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
