@@ -46,7 +46,7 @@ class TrotConfig:
     lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
     ahead_s: float = 0.073  # by which the body is pushed ahead, of the velocity asked for,
     ahead_error_s: float = 0.068  # and of what is missing of it
-    turn_s: float = 0.095  # by which it is turned, of the yaw rate asked for twice over less that which it has
+    turn_s: float = 0.11  # by which it is turned, of the yaw rate asked for twice over less that which it has
     up: float = 0.343  # share of a missing height that feet push down by
     level: float = 0.482  # share of a lean that feet push against
     damp_s: float = 0.057  # and of its rate
