@@ -124,7 +124,7 @@ def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, capsys: 
         (["evaluate", "data=log.npz"], "needs model=FOLDER"),
         (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),
         (["show"], "npmp actuator show needs a model: its folder"),
-        (["import", "vicon", "out=x.npz"], "needs one of hwangbo, sage, bam, got vicon"),
+        (["import", "vicon", "out=x.npz"], "needs one of hwangbo, sage, bam, anydrive, got vicon"),
         (["import", "bam", "source=x", "out=x.h5"], "needs out=FILE.npz"),
         (["import", "bam", "out=x.npz"], "npmp actuator import needs source=..."),
     ],
