@@ -9,14 +9,12 @@ from npmp.experiments.common import Run, one_of, verb
 from npmp.experiments.modules import show_card, show_table
 from npmp.reuse import HighLevelPolicy
 
-BESIDES = {"clock": "clock_", "ground": "ground_"}  # what policies are told besides a command, by how its names begin
-
 
 def row(name: str) -> tuple[str, ...]:
     """A policy's line of the table."""
     contract = HighLevelPolicy.load(policies.find(name)).contract
     ranges = ", ".join(f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range))
-    told = [word for word, names in BESIDES.items() if any(one.startswith(names) for one in contract.besides)]
+    told = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
     return name, contract.robot, contract.task, str(contract.training.get("module", "")), ranges, ", ".join(told)
 
 

@@ -17,6 +17,7 @@ from npmp.experiments.typed import build
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.skill import SkillModule
+from npmp.tasks.walk import TOLD
 from npmp.training import loggers
 from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, check_task, train_policy
 
@@ -43,7 +44,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     known = dict(skill.contract.training)
     if policy is not None:
         told = HighLevelPolicy.load(policy).contract.told
-        known |= {name: told[name] for name in ("besides", "clock_s")}
+        known |= {name: told[name] for name in TOLD}
         if "task.clock_s" in run.given and told["clock_s"] is not None:
             known["clock_s"] = config.task.clock_s  # it learns to walk by another rhythm
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, known)

@@ -27,6 +27,7 @@ from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 from npmp.tasks.commander import CommanderConfig, dribble_command
 from npmp.tasks.dribble import INPUTS, Dribble
+from npmp.tasks.walk import TOLD
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -61,9 +62,14 @@ class PolicyContract:
             raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
 
     @property
+    def sees_ground(self) -> bool:
+        """Whether it is told heights of the ground."""
+        return any(name.startswith("ground_") for name in self.besides)
+
+    @property
     def told(self) -> dict[str, Any]:
         """What settles a task (`Task.settle`) so that it tells the policy what it was trained to be told."""
-        return {name: getattr(self, name) for name in ("command_range", "besides", "clock_s")}
+        return {name: getattr(self, name) for name in ("command_range", *TOLD)}
 
 
 class PolicyInput(NamedTuple):

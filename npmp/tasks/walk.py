@@ -31,6 +31,7 @@ from npmp.sim.terrain import CLIMBED, Terrain, TerrainConfig, TerrainLimits, che
 from npmp.tasks.ground import SEEN, SEEN_RANGE, Ground, points_around, seen_names
 from npmp.tasks.trotting import TrotActor, TrotConfig
 
+TOLD = ("clock_s", "sees_ground")  # settings by which policies are told more than the command
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))  # in words
 
@@ -381,8 +382,8 @@ class Walk(DifferentiableTask):
         Raises:
           InputError: where nothing says a range of commands, or the settings tell a policy something else.
         """
-        if (told := training.get("besides")) is not None:
-            known = {"clock_s": training["clock_s"], "sees_ground": any(n.startswith("ground_") for n in told)}
+        known = {name: training[name] for name in TOLD if name in training}
+        if known:
             for name, value in known.items():
                 if (given := getattr(config, name)) not in (getattr(cls.config_type, name), value):
                     raise InputError(f"task.{name}={given}: the policy learned with {value}")
