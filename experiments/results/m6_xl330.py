@@ -13,7 +13,7 @@ Two measures. Position: the pendulum is simulated at the log's rate from a recor
 position; MAE [rad], mean of recordings. M6 and the closed forms are told the simulated velocity, the MLP the rise over
 the 80 ms before, as in the log that it was fitted to. Torque: RMSE [Nm] given command, position and the log's velocity.
 M6 is told the load there, m g l sin q, which is the larger part of the log's torque; `load` is the error of that part
-alone. Of ours the load tells only what of the torque accelerates the rotor, where they know one.
+alone. Of ours the load tells only what of the torque accelerates the rotor, where they know one (`evaluate`).
 """
 
 import json
@@ -113,21 +113,8 @@ def position_error_of_model(model: ActuatorModel, log: ActuatorLog) -> float:
     return float(position_errors(model, log, rise if isinstance(model, MLP) else None).mean())
 
 
-def torque_error_told_the_load(model: ActuatorModel, log: ActuatorLog) -> tuple[float, float]:
-    """RMSE [Nm] of one of ours, as it is and with the acceleration that its rotor takes of it, which the load tells."""
-    off = []
-    for told in evaluate(model, log).predictions:
-        load: Values = LOAD * np.sin(told.trace.others["position"].astype(np.float64))
-        torque: Values = told.rollout.astype(np.float64)
-        moves: Values = INERTIA / (INERTIA + model.armature) * (torque - load) + load
-        off.append(np.stack((torque, moves)) - told.trace.torque.astype(np.float64))
-    alone, with_load = np.sqrt(np.mean(np.concatenate(off, 1) ** 2, 1))
-    return float(alone), float(with_load)
-
-
 def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, list[float]]:
-    """MAE [rad] and RMSE [Nm] of every model on what fits the pattern, fitted to the rest; the latter of ours also told
-    the load."""
+    """MAE [rad] and RMSE [Nm] of every model on what fits the pattern, fitted to the rest."""
     rest, kept = log.split(HeldOut(0.0, [held]))
     assert kept is not None
     start = published if published is not None else np.array([np.mean(limits) for limits in RANGES.values()])
@@ -145,7 +132,8 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     several = [("pd", 0), *((kind, seed) for kind in ("hybrid", "mlp") for seed in range(3))]
     for kind, seed in several:
         model = fit(kind, rest, seed=seed)
-        told[f"{kind}, seed {seed}"] = [position_error_of_model(model, kept), *torque_error_told_the_load(model, kept)]
+        figures = evaluate(model, kept).figures
+        told[f"{kind}, seed {seed}"] = [position_error_of_model(model, kept), figures["rollout_rmse_nm"]]
     off = [LOAD * np.sin(trace.others["position"]) - trace.torque for trace in kept.traces]
     return {
         "constant gains": [float(constant.mean()), evaluate(model, kept).figures["baseline_rmse_nm"]],
@@ -163,7 +151,7 @@ def main() -> None:
         published = np.array([numbers[name] for name in RANGES])
     torch.set_num_threads(1)
     for held in HELD:
-        print(held, "position [rad], torque [Nm], torque told the load [Nm]", flush=True)
+        print(held, "position [rad], torque [Nm]", flush=True)
         for name, values in judged(log, held, published).items():
             print(f"  {name:16} {' '.join(f'{value:.4f}' for value in values)}", flush=True)
 

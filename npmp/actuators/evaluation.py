@@ -53,6 +53,9 @@ class Evaluation:
 def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
     """Judge a model; of a vae, with the mean latent of an actuator that it was fitted to, and of others with 0.
 
+    Where the log tells its pendulums, a model that knows its rotor is judged by the torque that reaches them: of what
+    it drives with, the share that accelerates the rotor is theirs to tell, as in a simulator.
+
     Raises:
       InputError: for a log at another rate, or without what the model takes.
     """
@@ -122,7 +125,10 @@ def _predict(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tensor, l
     inputs, torque, counts = _side_by_side(model, parts)
     memory = _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0])
     rolled = _told(model, inputs, memory)
-    return (_told(model, inputs, memory, torque) if model.recursive else rolled), rolled, counts
+    if model.recursive:
+        return _told(model, inputs, memory, torque), rolled, counts
+    rolled[..., 0] = _past_the_rotor(model, parts, rolled[..., 0])
+    return rolled, rolled, counts
 
 
 def _side_by_side(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tensor, list[int]]:
@@ -133,6 +139,19 @@ def _side_by_side(model: ActuatorModel, parts: list[Part]) -> tuple[Tensor, Tens
     clamped = [torch.arange(max(counts)).clamp(max=count - 1) for count in counts]
     wide = torch.stack([values[at] for values, at in zip(inputs, clamped, strict=True)], 1)
     return wide, torch.stack([values[at] for values, at in zip(torque, clamped, strict=True)], 1), counts
+
+
+def _past_the_rotor(model: ActuatorModel, parts: list[Part], torque: Tensor) -> Tensor:
+    """Torques (T, N) [Nm] of a model without those that accelerate its rotor, where parts tell the pendulum that it
+    turns."""
+    if not model.armature or not all(math.isfinite(trace.inertia) for trace, _, _ in parts):
+        return torque
+    passed = torque.clone()
+    for i, (trace, first, last) in enumerate(parts):
+        load = torch.from_numpy(trace.gravity * np.sin(trace.others["position"][first:last]))
+        share = trace.inertia / (trace.inertia + model.armature)
+        passed[: len(load), i] = load + share * (torque[: len(load), i] - load)
+    return passed
 
 
 def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Tensor) -> Memory:
@@ -199,7 +218,7 @@ def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
     ]
     inputs, torque, _ = _side_by_side(model, parts)
     told, _ = model.rollout(inputs, _begin(model, [trace for trace, _, _ in parts], inputs[0], torque[0]))
-    error = (told - torque).square()
+    error = (_past_the_rotor(model, parts, told) - torque).square()
     ends = {seconds: max(1, round(seconds * log.rate_hz)) for seconds in horizons}
     return {f"{seconds:g}": float(error[max(0, at - near) : at].mean().sqrt()) for seconds, at in ends.items()}
 

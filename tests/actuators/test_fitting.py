@@ -48,9 +48,12 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
     assert (found.stiffness, found.load) == (pytest.approx(1.0, rel=0.03), pytest.approx(0.3, abs=0.02))
     assert found.load_at_rest == pytest.approx(0.15, abs=0.03)
-    judged = evaluate(model, log_of(swung(true, 0.5), rate_hz=100.0)).figures["position_mae_rad"]
+    figures = evaluate(model, log_of(swung(true, 0.5), rate_hz=100.0)).figures
+    judged = figures["position_mae_rad"]
     without = swung(replace(true, load_at_rest=0.0), 0.5).others["position"] - swung(true, 0.5).others["position"]
     assert judged < 0.002 < 0.005 < np.abs(without).mean()
+    # the torque at the pendulum, which lacks what the rotor took
+    assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
 
 
 def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
