@@ -16,11 +16,12 @@ from npmp.deploy import Bundle, BundleContract
 from npmp.deploy.bundle import GRAPH, TOLERANCE, replay, seconds_to_read
 from npmp.deploy.comparison import QUANTILES, channels, compare, in_words, refuse_unlike
 from npmp.deploy.drake import DrakeRobot
+from npmp.deploy.realtime import check_priority, prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
 from npmp.deploy.warp import WarpRobot
-from npmp.experiments.common import Run, at_least, one_of, progress_bar, say, verb
+from npmp.experiments.common import Run, at_least, one_of, progress_bar, refuse_idle, say, verb
 
 FIRST = 100  # steps that are not timed: caches are cold
 SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot, "warp": WarpRobot}
@@ -34,13 +35,19 @@ def run(config: DictConfig, run: Run) -> int:
             f"npmp bundle {config.action} needs a bundle's folder (npmp export policy=... out=FOLDER writes one)"
         )
     bundle = Bundle.read(config.target)
-    return check(bundle) if config.action == "check" else trial(bundle, config, run)
+    if config.action == "check":
+        return check(bundle, check_priority(config.priority))
+    refuse_idle(config, run.given, "is of action=check", "priority")
+    return trial(bundle, config, run)
 
 
-def check(bundle: Bundle) -> int:
+def check(bundle: Bundle, priority: int) -> int:
     """Replay the golden recording; refuse what differs."""
     policy, golden, contract = bundle.policy(), bundle.golden(), bundle.contract
-    result = replay(policy, golden)
+    with prioritized(priority) as granted:
+        if not granted:
+            say(f"priority={priority} is not granted by this system; other work may delay steps")
+        result = replay(policy, golden)
     steps, resets = len(golden.reset), int(golden.reset.sum())
     say(f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz")
     say(f"largest difference from torch: {result.difference:.1e} rad over {steps:,} steps, {resets} of them resets")

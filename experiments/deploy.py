@@ -34,7 +34,7 @@ from npmp.deploy.controller import (
 )
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.playback import RECORDING_ENDED, Playback
-from npmp.deploy.realtime import prioritized
+from npmp.deploy.realtime import check_priority, prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
@@ -64,8 +64,7 @@ class Driven:
 def run(config: DictConfig, run: Run) -> int:
     """Drive the robot; 3 where a watchdog ended it, or where the policy of a recording does not answer as it did."""
     above_zero(config, "seconds")
-    if not 0 <= config.priority <= 99:
-        raise InputError(f"priority={config.priority}: 1 to 99 is expected, or 0 for none")
+    check_priority(config.priority)
     bundle = Bundle.read(str(config.bundle))
     contract, policy = bundle.contract, bundle.policy()
     told: dict[str, Any] = {}

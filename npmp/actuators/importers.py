@@ -150,15 +150,15 @@ def anydrive_network(path: Path) -> Callable[[NDArray[np.float64], NDArray[np.fl
     """
     arrays = _with(path, "in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
-    lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
-    linear = torch.nn.Linear(lstm.hidden_size, 1)
     try:
+        lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
+        linear = torch.nn.Linear(lstm.hidden_size, 1)
         for net, prefix in ((lstm, "lstm."), (linear, "linear.")):
             weights = {key.removeprefix(prefix): torch.tensor(arrays[key]) for key in arrays if key.startswith(prefix)}
             net.load_state_dict(weights)
         in_scale = torch.tensor(arrays["in_scale"], dtype=torch.float32).reshape(2)
         out_scale = float(arrays["out_scale"].item())
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
     memory: tuple[torch.Tensor, torch.Tensor] | None = None
 

@@ -6,6 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mocap_data.errors import InputError
+
+
+def check_priority(priority: int) -> int:
+    """The priority as it is. Raises InputError for one that `prioritized` does not take."""
+    if not 0 <= priority <= 99:
+        raise InputError(f"priority={priority}: 1 to 99 is expected, or 0 for none")
+    return priority
+
 
 @contextmanager
 def prioritized(priority: int) -> Iterator[bool]:

@@ -73,9 +73,10 @@ def episodes(
     Raises:
       InputError: as `drawn`.
     """
+    walkers = list(zip(robots, policies, strict=True))
     for first in range(0, count, len(robots)):
         commands = [drawn(contract, steps, seed, k) for k in range(first, min(first + len(robots), count))]
-        walks = [_Walk(*one, contract) for one in zip(robots, policies, commands)]
+        walks = [_Walk(*walker, command, contract) for walker, command in zip(walkers, commands)]
         while going := [walk for walk in walks if walk.goes_on]:
             for walk in going:
                 walk.act()

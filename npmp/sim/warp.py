@@ -1,7 +1,7 @@
 """mujoco_warp as the environments use it: physics in float32 where the tensors are, shared with torch without copies.
 
-On a GPU a control step is one CUDA graph. On the CPU the same kernels run one simulation after the other on one core,
-which takes it some thirty times as long as `BatchSim`: for tests and for looking into things.
+On a GPU a control step is one CUDA graph. On the CPU the same kernels run on one core, which takes many robots some
+thirty times as long as `BatchSim`: for tests and for looking into things.
 """
 
 from __future__ import annotations

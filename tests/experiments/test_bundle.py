@@ -28,6 +28,11 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["bundle", "check", str(out)]) == 0
     said = capsys.readouterr().out
     assert "over 120 steps" in said and "reading its weights once" in said
+    assert cli.main(["bundle", "check", str(out), "priority=100"]) == 2
+    assert "1 to 99 is expected" in capsys.readouterr().err
+    assert cli.main(["bundle", "trial", str(out), "priority=20", f"out={tmp_path / 'trial'}"]) == 2
+    assert "priority=20 is of action=check" in capsys.readouterr().err
+    assert cli.main(["bundle", "check", str(out), "priority=20"]) == 0
     assert cli.main(["inspect", str(out)]) == 0
     assert "kind: bundle" in capsys.readouterr().out
 

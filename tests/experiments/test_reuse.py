@@ -84,6 +84,8 @@ def test_what_does_not_fit_is_one_line(
     assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
     assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
+    gains = "task.script.drives=[64,3.8]"
+    assert "is of drives that a model moves" in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", gains)
 
 
 @pytest.mark.parametrize("algo", ["vmpo", "world_model"])
@@ -113,6 +115,15 @@ def test_a_run_goes_on_with_its_own_module_only(
     capfd.readouterr()
     assert main([f"resume={tmp_path / 'run'}", f"module={tmp_path / 'other'}", "steps=512", "threads=1"]) == 2
     assert "another module" in capfd.readouterr().err
+
+
+def test_a_policy_goes_on_by_another_clock_and_so_does_the_run(module: Path, tmp_path: Path) -> None:
+    first, slower = tmp_path / "first", tmp_path / "slower"
+    assert reuse(module, first, "algo=vmpo", "steps=64", "task.clock_s=0.5") == 0
+    assert reuse(module, slower, "algo=vmpo", "steps=64", f"policy={first / 'policy'}", "task.clock_s=0.6") == 0
+    assert main([f"resume={slower}", "steps=128", "threads=1"]) == 0
+    clocks = [HighLevelPolicy.load(run / "policy", module=module).contract.clock_s for run in (first, slower)]
+    assert clocks == [0.5, 0.6]
 
 
 def test_a_policy_goes_on_from_another_of_the_same_module(

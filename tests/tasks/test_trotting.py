@@ -51,7 +51,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
     trial = evaluate(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
     climbs = ~trial.fell.any(0) & (way > 1.0)  # up to 0.9 m before the first of steps of 0.3 m they began
-    assert climbs.sum() >= 12  # 87 of 100 in the suite, which lasts longer
+    assert climbs.sum() >= 14  # all of 100 in the suite, which lasts longer
 
 
 def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
