@@ -9,14 +9,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
-from npmp import actuators, modules, policies, robots, tasks
+from npmp import modules, policies, robots, tasks
 from npmp.experiments.backend import backend_of, collectors_of, motions_of, robots_config_of
-from npmp.experiments.common import Run, above_zero, at_least, console, plain, say, verb
+from npmp.experiments.common import Run, above_zero, at_least, console, plain, verb
 from npmp.experiments.live import caller_of
 from npmp.experiments.typed import build
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
-from npmp.sim.action_space import ACTION_SPACES
 from npmp.skill import SkillModule
 from npmp.tasks.walk import TOLD
 from npmp.training import loggers
@@ -49,12 +48,6 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         if None not in (told["clock_s"], config.task.get("clock_s")):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
     task = kind.settle(build(kind.config_type, config.task, at="task"), motions, known)
-    script = getattr(task, "script", None) if config.algo.name == "clone" else None
-    if script is not None and script.drives is not None and str(config.actuator) in ACTION_SPACES:
-        raise InputError(
-            f"task.script.drives={list(script.drives)} is of drives that a model moves, actuator=FOLDER;"
-            f" actuator={config.actuator} has the robot's own gains"
-        )
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(
@@ -98,15 +91,7 @@ def refuse_other_network(policy: Path, asked: DictConfig, given: Collection[str]
 
 def run(config: DictConfig, run: Run) -> int:
     """Train, and say what came out."""
-    given = inputs(config, run)
-    drives, script = given["settings"].robots.real_drives, config.task.get("script")
-    if config.algo.name == "clone" and drives is not None and script is not None and script.drives is None:
-        stiffness, damping, _ = actuators.load(drives).contract.baseline
-        say(
-            f"the script reckons with the robot's own gains; the best constant ones of {drives}:"
-            f" task.script.drives=[{stiffness:.3g},{damping:.3g}]"
-        )
-    summary = train_policy(**given)
+    summary = train_policy(**inputs(config, run))
     figure = tasks.find(config.task.name).main_figure
     error = summary[figure]
     console().print(

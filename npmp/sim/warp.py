@@ -69,22 +69,24 @@ class WarpSim:
         control_rate_hz: float,
         device: torch.device | str = "cpu",
         contacts: int | None = None,
+        instead: str = "sim=batch",
     ):
         """Make the simulations, all in the model's default state.
 
         Args:
           contacts: that have room in one simulation. By default as many as the model can have, at most 48; more are
             left out, with a RuntimeWarning.
+          instead: what messages name for models that it cannot simulate.
 
         Raises:
           InputError: for a model with what mujoco_warp does not support; ValueError when the control period is no
             multiple of the timestep.
         """
-        self.model, self.num_envs = model, num_envs
+        self.model, self.num_envs, self._instead = model, num_envs, instead
         self.substeps = substeps_of(model, control_rate_hz)
         self.device = torch.device(device)
         self._wp_device = wp.get_device(str(self.device))
-        room = contacts if contacts is not None else min(contacts_at_most(model), CONTACTS)
+        room = contacts if contacts is not None else min(contacts_at_most(model, instead), CONTACTS)
         with wp.ScopedDevice(self._wp_device):
             self._model = self._put_model({})
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=room, njmax=rows_at_most(model, room))
@@ -106,7 +108,7 @@ class WarpSim:
         try:
             model = mjw.put_model(self.model, batch_sizes=batch_sizes)
         except NotImplementedError as error:
-            raise InputError(f"mujoco_warp cannot simulate this model: {error}; use sim=batch") from error
+            raise InputError(f"mujoco_warp cannot simulate this model: {error}; use {self._instead}") from error
         model.opt.warn_overflow = 0  # `_look_for_overflows` tells it once, not once a step and simulation
         return model
 
@@ -187,7 +189,8 @@ class WarpSim:
             try:
                 self._model = self._put_model(known)
             except ValueError as error:
-                raise InputError(f"mujoco_warp cannot vary this from robot to robot: {error}; use sim=batch") from error
+                why = f"mujoco_warp cannot vary this from robot to robot: {error}"
+                raise InputError(f"{why}; use {self._instead}") from error
         self._physics, self._constants = self._replays()
         return {name: wp.to_torch(getattr(self._model, name)) for name in names}
 
@@ -263,9 +266,9 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def contacts_at_most(model: mujoco.MjModel) -> int:
+def contacts_at_most(model: mujoco.MjModel, instead: str = "sim=batch") -> int:
     """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a capsule, 4 of anything
-    else.
+    else. instead: as of `WarpSim`.
 
     Raises:
       InputError: for a model in which anything but planes is collided with: nobody could say how many there can
@@ -275,7 +278,7 @@ def contacts_at_most(model: mujoco.MjModel) -> int:
     others = ~planes & ((model.geom_contype | model.geom_conaffinity) != 0)
     contype, conaffinity = model.geom_contype[others], model.geom_conaffinity[others]
     if model.npair or (contype[:, None] & conaffinity[None]).any():
-        raise InputError("sim=warp serves scenes in which robots collide with the floor only; use sim=batch")
+        raise InputError(f"mujoco_warp is for scenes in which robots collide with the floor only; use {instead}")
     points = {int(kinds.mjGEOM_SPHERE): 1, int(kinds.mjGEOM_CAPSULE): 2}
     return int(planes.sum()) * sum(points.get(int(kind), 4) for kind in model.geom_type[others])
 

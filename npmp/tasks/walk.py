@@ -19,7 +19,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp import actuators, geometry, ranges
 from npmp.envs.feet import SteppingWeights, stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
@@ -507,7 +507,23 @@ class Walk(DifferentiableTask):
         return seen.nan_to_num(0.0).clamp(*SEEN_RANGE)
 
     def teacher(self) -> TrotActor:
-        """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
+        """As `Task.teacher`: the script.
+
+        Raises:
+          InputError: for a robot that has none, and for a script that is told of other drives than the robot's.
+        """
+        robots, told = self.env.robots.config, self.config.script.drives
+        if robots.real_drives is None and told is not None:
+            raise InputError(
+                f"task.script.drives={list(told)} is of drives that a model moves, actuator=FOLDER;"
+                f" actuator={robots.actuator} has the robot's own gains"
+            )
+        if robots.real_drives is not None and told is None:
+            stiffness, damping, _ = actuators.load(robots.real_drives).contract.baseline
+            raise InputError(
+                f"actuator={robots.real_drives}: the script needs gains that are like its drives', task.script.drives=;"
+                f" the best constant ones of its log are [{stiffness:.3g},{damping:.3g}]"
+            )
         return TrotActor(self.robot, self.config.script, self.env.device)
 
     def begin_anew(self, mask: Tensor) -> None:

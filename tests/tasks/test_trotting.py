@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.actuators.models import ActuatorContract, make
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.state import RobotState
 from npmp.reuse.evaluation import evaluate
@@ -20,9 +23,10 @@ from npmp.tasks.trotting import TrotActor, TrotConfig
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
 
+HELD = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driven
 
-def env_of(robot: Robot, n: int, **settings: Any) -> WalkEnv:
-    held = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driven
+
+def env_of(robot: Robot, n: int, *, held: RobotBatchConfig = HELD, **settings: Any) -> WalkEnv:
     return TaskEnv(Walk(robot, WalkConfig(**settings)), n, robots=held, num_threads=1)
 
 
@@ -52,6 +56,18 @@ def test_it_climbs_stairs(robot: Robot) -> None:
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
     climbs = ~trial.fell.any(0) & (way > 1.0)  # up to 0.9 m before the first of steps of 0.3 m they began
     assert climbs.sum() >= 14  # all of 100 in the suite, which lasts longer
+
+
+def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: Path) -> None:
+    told = TrotConfig(drives=(64.0, 3.8))
+    with pytest.raises(InputError, match=r"drives=\[64.0, 3.8\] is of drives that a model moves"):
+        env_of(robot, 1, script=told).task.teacher()
+    law = [64.2, 3.81, 0.1]
+    make(ActuatorContract("mlp", 400.0, ["a"], [], False, [1.0, 1.0], [0.0, 0.0], 1.0, law)).save(tmp_path)
+    held = replace(HELD, actuator=str(tmp_path))
+    with pytest.raises(InputError, match=r"the best constant ones of its log are \[64.2,3.81\]"):
+        env_of(robot, 1, held=held).task.teacher()
+    assert env_of(robot, 1, held=held, script=told).task.teacher().config.drives == (64.0, 3.8)
 
 
 def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
