@@ -28,6 +28,8 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
         "two are one where a model takes no torque). Constant gains: the best PD law, fitted to what the model was "
         "fitted to."
     )
+    if found["kind"] in ("pd", "hybrid") and "position_mae_rad" in found:
+        words += " Torques are those at the log's pendulum: what accelerates the rotor is taken off."
     ratio = found["baseline_rmse_nm"] / max(found["rollout_rmse_nm"], 1e-12)
     cards = [
         ("On its own", f"{number(found['rollout_rmse_nm'])} Nm", "RMSE of the torque"),
