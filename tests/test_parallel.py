@@ -17,9 +17,9 @@ from npmp import parallel
 from npmp.imitation import MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
 from npmp.rl import popart
+from npmp.rl.gradients import descend
 from npmp.rl.learner import VMPOConfig, VMPOLearner
 from npmp.robots import load
-from npmp.world_model.fitting import descend
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 from tests.environments import imitation_env
 

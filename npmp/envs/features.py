@@ -81,8 +81,7 @@ class ReferenceFeatures(nn.Module):
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()
         self.horizon = horizon
-        knees = [robot.body_names[i] for i in _parents_of(robot, robot.foot_bodies)]
-        points = [robot.body_names.index(b) for b in (robot.body_names[0], *knees, *robot.foot_bodies)]
+        points = reference_points(robot)
         f = reference.frames
         axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
         vectors = torch.cat((f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1)
@@ -118,10 +117,11 @@ class ReferenceFeatures(nn.Module):
         return self.relative(state, *self.coming(frame, last_frame))
 
 
-def _parents_of(robot: Robot, bodies: tuple[str, ...]) -> list[int]:
-    """Indices in `robot.body_names` of the bodies that carry the given ones."""
+def reference_points(robot: Robot) -> list[int]:
+    """Indices in `robot.body_names` of the bodies whose positions `ReferenceFeatures` has: root, knees, feet."""
     model = robot.model()
-    return [int(model.body(b).parentid[0]) - 1 for b in bodies]
+    knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
+    return [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
 
 
 def context_size(robot: Robot, horizon: int) -> int:

@@ -51,7 +51,7 @@ class TaskEnv(Generic[T]):
           num_threads: of the physics; 0: all cores. No result depends on it.
           sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
-          episode_s: of episodes that end by time, where it is shorter than the task's.
+          episode_s: after which episodes end, where the task's own are longer or do not end by time.
 
         Raises:
           InputError: for less than one robot, and as the task and the simulator do.
@@ -72,9 +72,7 @@ class TaskEnv(Generic[T]):
         )  # control steps since the episode's start
         # of the last step: whose episode it ended, and who had failed
         self._over, self._failed = (torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2))
-        longest = task.episode_s
-        if longest is not None and episode_s is not None:
-            longest = min(longest, episode_s)
+        longest = min((time for time in (task.episode_s, episode_s) if time is not None), default=None)
         self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
         task.bind(self)
         self.restart()

@@ -27,6 +27,8 @@ from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.cloning import Demonstrator, demonstrate, fit_policy, held_up
 from npmp.reuse.imagination import PolicyImagination
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
+from npmp.rl.averaging import follow
+from npmp.rl.gradients import descend
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
@@ -34,9 +36,8 @@ from npmp.tasks.imitation import Imitation
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import cat_trees
-from npmp.world_model.averaging import follow
 from npmp.world_model.collection import robot_note, robot_sizes
-from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
+from npmp.world_model.fitting import ModelFit, ThroughModelConfig
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Replay, Start

@@ -15,7 +15,7 @@ from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
-from npmp.imitation import MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
+from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -29,15 +29,16 @@ from npmp.training.run import RunSettings, Schedule
 from npmp.training.trainer import Trainer
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
-AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig
-ImitationTrainer = WorldModelTrainer | MOVMPOTrainer | PPOTrainer
+AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig | DistillConfig
+ImitationTrainer = WorldModelTrainer | MOVMPOTrainer | PPOTrainer | DistillTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "world_model": WorldModelConfig,
     "mo_vmpo": MOVMPOConfig,
     "ppo": PPOConfig,
+    "distill": DistillConfig,
 }
 
-NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}  # by default [D; sources in conf/algo]
+NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}  # by default [D; sources in conf/algo]
 
 # the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized, that as well
 NOMINAL = ("tracked_fraction", "tracked_s")
@@ -110,13 +111,20 @@ class TrackingTrial:
 def make_trainer(
     settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | str | None = None
 ) -> tuple[ImitationTrainer, Schedule]:
-    """The algorithm with its robots, before its first iteration; module: the folder of one to go on from.
+    """The algorithm with its robots, before its first iteration; module: the folder of one to go on from, or, of
+    `DistillConfig`, to learn from.
 
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
     algo, net, n = settings.algo, settings.net, env.num_envs
-    if module is not None and not isinstance(algo, WorldModelConfig):
+    skill = None if module is None else SkillModule.load(module)
+    if isinstance(algo, DistillConfig):
+        if skill is None:
+            raise InputError("algo=distill learns from a module: module= says which")
+        schedule = Schedule(0, n * algo.unroll, ("clone_error", "kl"), "algo.lr=")
+        return DistillTrainer(env, net, algo, teacher=skill, seed=seed), schedule
+    if skill is not None and not isinstance(algo, WorldModelConfig):
         raise InputError(f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can")
     if isinstance(algo, MOVMPOConfig):
         schedule = Schedule(0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
@@ -127,7 +135,6 @@ def make_trainer(
         return PPOTrainer(env, net, algo, seed=seed), schedule
     finite = ("model_loss", "tracking_loss", "kl")
     schedule = Schedule(n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
-    skill = None if module is None else SkillModule.load(module)
     return WorldModelTrainer(env, net, algo, skill=skill, seed=seed), schedule
 
 
@@ -149,7 +156,7 @@ def train_module(
     Args:
       motions: what the module is judged on, and trained on.
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
-      module: the folder of a skill module to go on from; None: a new one.
+      module: the folder of a skill module to go on from, or to distill; None: a new one.
       about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
       seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of torch.
       resume: the folder of a run to go on from; it was made with these settings, `steps` may be more.
@@ -167,7 +174,8 @@ def train_module(
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> tuple[ImitationTrainer, Schedule]:
         task = Imitation(robot, settings.task, learned_on)
-        env = TaskEnv(task, robots, robots=settings.robots, seed=seed, **settings.place)
+        episode_s = getattr(settings.algo, "episode_s", None)  # of the others: to a clip's end
+        env = TaskEnv(task, robots, robots=settings.robots, seed=seed, episode_s=episode_s, **settings.place)
         return make_trainer(settings, env, seed, module)
 
     judges = _judges(robot, motions, chosen, seed)

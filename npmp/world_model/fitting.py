@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from mocap_data.files import atomic_path
-from npmp import artifact, parallel, ranges
+from npmp import artifact, ranges
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, differentiate
 from npmp.envs.task_env import TaskEnv
+from npmp.rl.gradients import descend
 from npmp.training.schedules import linear
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import ModelWeights, model_loss
@@ -77,19 +77,6 @@ class ThroughModelConfig(ModelFitConfig):
     def sensing(self, env: TaskEnv[Any]) -> Sensing:
         """The sensors of imagined robots."""
         return env.robots.sensing if self.imagine_sensors else Sensing(SensorConfig(), env.home, env.dt)
-
-
-def descend(loss: Tensor, module: nn.Module, limit: float, *optimizers: torch.optim.Optimizer) -> float:
-    """One step down a module's gradient (its mean over all learners), no longer than the limit; none where it is not
-    finite: one bad batch must not poison the run. Returns the gradient's norm before."""
-    module.zero_grad(set_to_none=True)
-    loss.backward()
-    parallel.average_gradients(module.parameters())
-    norm = nn.utils.clip_grad_norm_(module.parameters(), limit).item()
-    if math.isfinite(norm):
-        for optimizer in optimizers:
-            optimizer.step()
-    return norm
 
 
 class ModelFit:

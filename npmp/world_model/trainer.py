@@ -17,6 +17,8 @@ from npmp.actors import skill_memory
 from npmp.memory import require_batch, require_replay
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
+from npmp.rl.averaging import follow
+from npmp.rl.gradients import descend
 from npmp.robots import Robot
 from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
@@ -25,9 +27,8 @@ from npmp.tasks.imitation import ImitationEnv
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import cat_trees
-from npmp.world_model.averaging import follow
 from npmp.world_model.collection import Explorer, TrackedMeans, robot_sizes
-from npmp.world_model.fitting import ModelFit, ThroughModelConfig, descend
+from npmp.world_model.fitting import ModelFit, ThroughModelConfig
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel

@@ -110,7 +110,7 @@ def test_every_choice_says_what_it_is(path: Path) -> None:
 
 
 def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    imitation = (["imitation"], ["mo_vmpo", "ppo", "world_model"])
+    imitation = (["imitation"], ["distill", "mo_vmpo", "ppo", "world_model"])
     walk = (
         ["dribble", "hwangbo_command", "hwangbo_speed", "recover", "walk", "your_own"],
         ["clone", "vmpo", "world_model"],

@@ -9,9 +9,9 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
+from npmp.imitation.lessons import clone_loss
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
-from npmp.reuse.clone_trainer import clone_loss
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
@@ -38,7 +38,7 @@ def test_the_policy_comes_nearer_to_what_the_teacher_says(robot: Robot, skill: S
         last = run.iteration(0.0, gathered)["clone_error"]
     assert last < 0.4 * first
     lesson = gathered.data
-    assert lesson.given.proprioception.shape[:2] == (4, 6) == lesson.shown.shape[:2]
+    assert lesson.steps["given"].proprioception.shape[:2] == (4, 6) == lesson.steps["shown"].shape[:2]
     assert run.env_steps == 5 * 24
 
 
@@ -53,12 +53,12 @@ def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: S
     run = trainer(robot, skill)
     lesson = run.gather(0.0).data
     # where the teacher acts its targets are what robots sense as their last setpoints
-    told = lesson.given.proprioception[1:, :, 12:24]
-    torch.testing.assert_close(told, lesson.shown[:-1], atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(lesson.given.z_prev[1:] * run.skill.decoder.scale, lesson.shown[:-1])
+    told = lesson.steps["given"].proprioception[1:, :, 12:24]
+    torch.testing.assert_close(told, lesson.steps["shown"][:-1], atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(lesson.steps["given"].z_prev[1:] * run.skill.decoder.scale, lesson.steps["shown"][:-1])
     late = trainer(robot, skill)
     lesson = late.gather(0.5).data
-    assert (lesson.given.proprioception[1:, :, 12:24] - lesson.shown[:-1]).abs().amax() > 0.05
+    assert (lesson.steps["given"].proprioception[1:, :, 12:24] - lesson.steps["shown"][:-1]).abs().amax() > 0.05
 
 
 def test_a_run_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
@@ -96,7 +96,11 @@ def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) 
     run = trainer(robot, skill)
     parts = [run.gather(0.0), run.gather(0.0)]
     both = run.merge(parts)
-    assert both.data.shown.shape == (4, 12, 12) and both.data.hidden.shape == (12, 16) and both.env_steps == 48
+    assert (
+        both.data.steps["shown"].shape == (4, 12, 12)
+        and both.data.start.hidden.shape == (12, 16)
+        and both.env_steps == 48
+    )
 
 
 def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp import parallel
 from npmp.rl import NonFiniteGradient
+from npmp.rl.gradients import descend
 from npmp.training.collectors import CollectorsConfig
 from npmp.training.learners import device_of, distributed
 from npmp.training.trainer import Gathered
-from npmp.world_model.fitting import descend
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 

@@ -1,0 +1,186 @@
+"""Distillation: a module learns what another one does, and what its mirror images do.
+
+A robot with mirror planes has more skills than its module was taught: in a mirror a module that walks forwards is one
+that walks backwards, exactly. So it shows the mirrored recordings as well as those that it knows, and one module learns
+both, in a fraction of what learning them anew takes (policy distillation, Rusu et al. 2016; by DAgger, Ross et al.
+2011). Where several mirrors show a motion, left to right and not, what they say is averaged.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.mirrors import Mirrors
+from npmp.imitation.lessons import LessonConfig, LessonTrainer
+from npmp.imitation.policy import ImitationPolicy, ImitationPolicyInput, ImitationPolicyState
+from npmp.memory import require_batch, require_replay
+from npmp.nets import DecoderState, NetConfig, prior
+from npmp.nets.init import seeded
+from npmp.rollout import Decision
+from npmp.skill import SkillModule
+from npmp.tasks.imitation import ImitationEnv
+from npmp.tree import Tree, map_tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(LessonConfig):
+    """Settings of distillation; sources with the values in conf/algo/distill.yaml. Raises ValueError for values out of
+    range."""
+
+    unroll: int = 25
+    kept: int = 8
+    updates: int = 16
+    batch: int = 128
+    episode_s: float | None = 3.0
+    outlier_rad: float | None = 0.2
+    ema: float = 0.999
+    beta: float = 1e-4  # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
+    rejoin_rate: float = 0.4  # at which robots are sent to track another frame from where they stand [1/s]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.not_negative(self, "beta", "rejoin_rate")
+
+
+class DistillMemory(NamedTuple):
+    """What pupil and teacher carry from step to step."""
+
+    pupil: ImitationPolicyState
+    teacher: SkillMemory  # (n, mirrors, ...) in every mirror
+
+
+class DistillTrainer(LessonTrainer):
+    """A module that learns from another one and its mirror images."""
+
+    config: DistillConfig
+    online: ImitationPolicy
+    average: ImitationPolicy
+    env: ImitationEnv
+
+    def __init__(
+        self, env: ImitationEnv, net: NetConfig, config: DistillConfig, *, teacher: SkillModule, seed: int = 0
+    ):
+        """Build everything on the environment's device.
+
+        net: of the pupil. One like the teacher's begins with its weights, another one anew.
+
+        Raises:
+          InputError: for a teacher of another robot, of other references or another accelerometer, or one that was
+            trained on none of the motions.
+        """
+        teacher.check_robot(env.robot)
+        teacher.check_encoder(env.robot)
+        wired = env.robots.config
+        for key in ("hold", "accelerometer"):
+            if (own := getattr(teacher, key)) != (here := getattr(wired, key)):
+                raise InputError(f"the teacher's {key} is '{own}', here it is '{here}': task.{key}={own}")
+        self.teacher = copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device)
+        task, horizon = env.task, teacher.contract.context_horizon
+        self.mirrors = Mirrors(env.robot, horizon, env.device)
+        self.shows = _shows(teacher, self.mirrors, task.reference.names, task.reference.mirrors).to(env.device)
+        if net == teacher.net:
+            skill = copy.deepcopy(teacher)
+        else:
+            with seeded(seed):
+                skill = SkillModule.for_reference(env.robot, net, task.reference, task.features(horizon))
+        pupil = ImitationPolicy(skill.train().requires_grad_(True)).to(env.device)
+        pupil.log_std.requires_grad_(False)  # of exploration, which nobody asks for
+        self.weights = {"kl": config.beta}
+        super().__init__(env, pupil, config, empty=_empty(env, skill, config), seed=seed)
+
+    def module(self) -> SkillModule:
+        """The averaged module, with the range of the latents lately seen."""
+        z = self.lessons.start.z[: max(1, min(self.iteration_count, self.config.kept))].flatten(0, 1)
+        return self.average.module(torch.quantile(z.abs(), 0.99, dim=0).clamp(min=0.1))
+
+    def initial_memory(self, n: int) -> DistillMemory:
+        """As `LessonTrainer.initial_memory`."""
+        images = len(self.mirrors.names)
+        teacher = map_tree(lambda part: part.unflatten(0, (n, images)), skill_memory(self.teacher, n * images))
+        return DistillMemory(self.online.initial_state(n), teacher)
+
+    def pupils(self, memory: DistillMemory) -> ImitationPolicyState:
+        """As `LessonTrainer.pupils`."""
+        return memory.pupil
+
+    def act(self, env: ImitationEnv, memory: DistillMemory, first: Tensor) -> Decision:
+        """As `LessonTrainer.act`: the pupil with sampled latents and noise on its actions."""
+        task, skill, pupil = env.task, self.online.skill, memory.pupil
+        drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
+        task.rejoin(~first & (drawn < self.config.rejoin_rate * env.dt))
+        context, seen = task.context(skill.contract.context_horizon), env.observe().clone()
+        noise = torch.randn(pupil.z.shape, generator=self.generator, device=env.device)
+        mu, sigma = skill.encode(context, pupil.z)
+        z = prior.sample_posterior(pupil.z, mu, sigma, skill.alpha, noise)
+        action, decoder = skill.decode(z, seen, DecoderState(pupil.hidden, pupil.cell))
+        shown, teacher = self._shown(context, seen, memory.teacher, self.shows[task.clip])
+        off = torch.randn(action.shape, generator=self.generator, device=env.device)
+        after = DistillMemory(ImitationPolicyState(decoder.hidden, decoder.cell, z), teacher)
+        note = {"given": ImitationPolicyInput(context, seen, noise), "shown": shown, "first": first}
+        return Decision(action + self.config.action_noise * off, after, note)
+
+    def _shown(self, context: Tensor, seen: Tensor, memory: SkillMemory, who: Tensor) -> tuple[Tensor, SkillMemory]:
+        """What the teacher would do by its mean latents, the mean over those mirrors `who` (n, mirrors) in which it
+        knows the motion: (n, nu) [rad], and its memory. What robots sensed is the same to it in all of them; latents
+        of the others are forgotten."""
+        apart, teacher = who.shape, self.teacher
+        context, seen = self.mirrors.context.images(context), self.mirrors.observation.images(seen)
+        latent = memory.z.flatten(0, 1)
+        mu, _ = teacher.encode(context.flatten(0, 1), latent)
+        z = teacher.alpha * latent + mu
+        action, decoder = teacher.decode(
+            z, seen.flatten(0, 1), map_tree(lambda part: part.flatten(0, 1), memory.decoder)
+        )
+        knows = who.unsqueeze(-1).to(z)
+        action = self.mirrors.action.back(action.unflatten(0, apart))
+        shown = (action * knows).sum(1) / knows.sum(1)
+        return shown, SkillMemory(
+            z.unflatten(0, apart) * knows, map_tree(lambda part: part.unflatten(0, apart), decoder)
+        )
+
+    def fit(self, steps: Tree, start: ImitationPolicyState) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `LessonTrainer.fit`; the KL costs, too."""
+        mean, _, _, divergence = self.online(steps["given"], start, steps["first"])
+        return mean - steps["shown"], {"kl": divergence.mean()}
+
+
+def _shows(teacher: SkillModule, mirrors: Mirrors, names: tuple[str, ...], seen_in: tuple[str, ...]) -> Tensor:
+    """Of each clip, in which mirrors it is like those that the teacher was trained on, (clips, mirrors) bool.
+
+    Raises:
+      InputError: where that was none of them.
+    """
+    learned = set(teacher.contract.training.get("clips", ()))
+    known = {mirrors.onto(mirror)[0] for name, mirror in zip(names, seen_in, strict=True) if name in learned}
+    if not known:
+        raise InputError(
+            f"the teacher was trained on none of these {len(names)} motions, so nothing tells in which mirrors it "
+            "knows the others; it takes a dataset that holds some of its own"
+        )
+    return torch.tensor([[there in known for there in mirrors.onto(mirror)] for mirror in seen_in])
+
+
+def _empty(env: ImitationEnv, skill: SkillModule, c: DistillConfig) -> Tree:
+    """A step's notes as zeros."""
+    context, seen, net = env.task.context(skill.contract.context_horizon), env.observe(), skill.net
+    require_replay(
+        c.kept * c.unroll,
+        env.num_envs,
+        {"state": context.shape[-1] + seen.shape[-1] + net.latent_dim + env.num_actions},
+    )
+    widths = (2 * net.encoder_width, 5 * net.decoder_width, 4 * net.lstm_width)
+    require_batch(c.batch, c.unroll, widths, context.shape[-1], key="algo.batch")
+    given = ImitationPolicyInput(context, seen, context.new_zeros(env.num_envs, net.latent_dim))
+    return {
+        "given": map_tree(torch.zeros_like, given),
+        "shown": context.new_zeros(env.num_envs, env.num_actions),
+        "first": torch.zeros(env.num_envs, dtype=torch.bool, device=env.device),
+    }

@@ -1,0 +1,185 @@
+"""Learning from a teacher (DAgger, Ross et al. 2011): the pupil acts, the teacher says at every step what it would do
+there, and the pupil is fitted to that. So it learns from the states that it gets into itself."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npmp import ranges
+from npmp.envs.task_env import TaskEnv
+from npmp.rl.averaging import follow
+from npmp.rl.gradients import descend
+from npmp.rollout import Carried, Decision, Moment, rollout
+from npmp.state import Numbers, Part, Resumable
+from npmp.training.schedules import linear
+from npmp.training.trainer import Gathered, mean_figures
+from npmp.tree import Tree, cat_trees, map_tree, stack_trees
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonConfig:
+    """What learning from a teacher has in common. Raises ValueError for values out of range."""
+
+    unroll: int = 50  # control steps per robot and iteration
+    kept: int = 10  # unrolls that updates are made from, the latest
+    updates: int = 20  # per iteration
+    batch: int = 64  # robots' unrolls per update
+    action_noise: float = 0.05  # while collecting [rad]
+    episode_s: float | None = 4.0  # of training, shorter than the task's; None: the task's own
+    lr: tuple[float, float] = (1e-3, 5e-5)  # over the run
+    outlier_rad: float | None = None  # larger differences count linearly (Huber 1964); None: all by their squares
+    clip_grad: float = 1.0
+    ema: float = 0.995  # averaged weights, which are judged and kept; over a ninth of the updates so far at most
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "unroll", "kept", "updates", "batch")
+        ranges.share(self, "ema")
+        ranges.not_negative(self, "action_noise")
+        ranges.pairs(self, "lr")
+        given = [name for name in ("episode_s", "outlier_rad") if getattr(self, name) is not None]
+        ranges.above_zero(self, "lr", "clip_grad", *given)
+
+
+class Lesson(NamedTuple):
+    """Control steps of n robots, and what the teacher would have done."""
+
+    steps: Tree  # (T, n, ...) the notes of the actor, by their names; `shown` (T, n, nu) [rad], `first` (T, n) bool
+    start: Tree  # (n, ...) the pupil's memory before the first step
+
+
+class LessonTrainer(Resumable):
+    """Owns environment, pupil and the latest lessons; one `iteration` at a time."""
+
+    of_all_collectors = joins = True  # lessons have a column per robot
+    weights: Mapping[str, float] = MappingProxyType({})  # of what costs besides, by its name
+
+    def __init__(self, env: TaskEnv[Any], pupil: nn.Module, config: LessonConfig, *, empty: Tree, seed: int):
+        """pupil: what learns, in place, on the environment's device. empty: a step's notes as zeros, (n, ...)."""
+        self.env, self.config, self.online = env, config, pupil
+        self.average = copy.deepcopy(pupil).requires_grad_(False)
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
+        learned = [weight for weight in pupil.parameters() if weight.requires_grad]
+        self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
+        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = Carried(self.initial_memory(env.num_envs), first)
+        c, start = config, self.pupils(self.carried.memory)
+        # a ring, each part with the lessons first
+        steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), empty)
+        self.lessons = Lesson(steps, map_tree(lambda part: part.new_zeros(c.kept, *part.shape), start))
+        self.iteration_count = 0
+        self.env_steps = 0
+
+    @abstractmethod
+    def initial_memory(self, n: int) -> Tree:
+        """As `npmp.rollout.Actor.initial_memory`."""
+
+    @abstractmethod
+    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`; the notes are what a `Lesson` has of a step."""
+
+    @abstractmethod
+    def pupils(self, memory: Tree) -> Tree:
+        """What of an actor's memory is the pupil's, which a lesson starts from."""
+
+    @abstractmethod
+    def fit(self, steps: Tree, start: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of steps (T, batch, ...): by how much the pupil's targets miss the teacher's, (T, batch, nu) [rad]; and what
+        else costs, by names of `weights`."""
+
+    # --- collection ---
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Distributable.gather`: a lesson."""
+        del progress
+        env, start, rows, seen = self.env, self.carried, [], []
+
+        def record(moment: Moment) -> None:
+            rows.append(moment.decision.note)
+            step = moment.step
+            error = step.error.nan_to_num(1.0).clamp(max=1.0)
+            seen.append(torch.stack([step.rewards.nan_to_num().sum(-1).mean(), error.mean()]))
+
+        self.carried = rollout(self, env, self.config.unroll, record, carried=start)
+        reward, error = torch.stack(seen).mean(0).tolist()
+        figures = {"reward": reward, env.task.error_name: error} | env.task.logged()
+        lesson = Lesson(stack_trees(rows), self.pupils(start.memory))
+        return Gathered(lesson, figures, self.config.unroll * env.num_envs)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Distributable.merge`: the collectors' robots side by side."""
+        lesson = Lesson(
+            cat_trees([part.data.steps for part in parts], 1), cat_trees([part.data.start for part in parts])
+        )
+        return Gathered(lesson, mean_figures(parts), sum(part.env_steps for part in parts))
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Distributable.acting_weights`."""
+        return self.online.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Distributable.act_as`."""
+        self.online.load_state_dict(weights)
+
+    # --- learning ---
+
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+        """A lesson, and updates from the latest; progress in [0, 1] is the share of the run done. Returns metrics for
+        the log: `clone_error` is by how much the pupil misses the teacher's targets, root mean square [rad]."""
+        gathered = gathered or self.gather(progress)
+        c = self.config
+        self.env_steps += gathered.env_steps
+        slot = self.iteration_count % c.kept
+        map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
+        for group in self.optimizer.param_groups:
+            group["lr"] = linear(c.lr, progress)
+        sums: dict[str, float] = {}
+        for update in range(c.updates):
+            off, costs = self.fit(*self._drawn())
+            loss = clone_loss(off, c.outlier_rad) + sum(self.weights[name] * cost for name, cost in costs.items())
+            norm = descend(loss, self.online, c.clip_grad, self.optimizer)
+            follow(self.average, self.online, c.ema, self.iteration_count * c.updates + update)
+            for name, cost in {"clone_error": off.detach().square().mean(), **costs}.items():
+                sums[name] = sums.get(name, 0.0) + cost.item() / c.updates
+        self.iteration_count += 1
+        sums["clone_error"] **= 0.5
+        return gathered.figures | sums | {"policy_grad_norm": norm}
+
+    def _drawn(self) -> Lesson:
+        """Robots of one of the lessons that are kept."""
+        kept, device = min(self.iteration_count + 1, self.config.kept), self.env.device
+        which = int(torch.randint(kept, (), generator=self.generator, device=device))
+        lesson = map_tree(lambda ring: ring[which], self.lessons)
+        robots = lesson.steps["first"].shape[1]
+        ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
+        steps = map_tree(lambda part: part[:, ids], lesson.steps)
+        return Lesson(steps, map_tree(lambda part: part[ids], lesson.start))
+
+    # --- checkpoints ---
+
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "policy": self.online,
+            "average": self.average,
+            "optimizer": self.optimizer,
+            "lessons": self.lessons,
+            "env": self.env,
+            "carried": self.carried,
+            "generator": self.generator,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
+
+
+def clone_loss(off: Tensor, outlier_rad: float | None) -> Tensor:
+    """The mean square of differences [rad2], those beyond `outlier_rad` counted as the tangent there: moments that are
+    lost anyhow, a robot that falls, hold most of the squares."""
+    if outlier_rad is None:
+        return off.square().mean()
+    return 2.0 * nn.functional.huber_loss(off, torch.zeros_like(off), delta=outlier_rad)

@@ -1,0 +1,138 @@
+"""Distillation: the teacher is asked in the mirrors in which it knows a motion, its pupil comes nearer to what it says,
+a run goes on to the bit."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp.imitation import DistillConfig, DistillTrainer
+from npmp.nets import NetConfig
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from retarget import mirror
+from tests.environments import imitation_env
+
+NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
+SETTINGS: dict[str, Any] = {"unroll": 4, "kept": 2, "updates": 3, "batch": 8, "action_noise": 0.0}
+CONFIG = DistillConfig(**SETTINGS, rejoin_rate=5.0)
+N = 6
+
+
+def saying(skill: SkillModule, **training: Any) -> SkillModule:
+    """The same module, which says something else of its training."""
+    other = SkillModule(replace(skill.contract, training=training))
+    other.load_state_dict(skill.state_dict())
+    return other.requires_grad_(False).eval()
+
+
+@pytest.fixture(scope="module")
+def both_ways(robot: Robot, motions: MotionSet) -> MotionSet:
+    """Each motion, and seen front to back."""
+    ways = [(motion, mirror.mirror(motion, robot, "front_back")) for motion in motions.motions]
+    return replace(motions, motions=tuple(motion for pair in ways for motion in pair))
+
+
+@pytest.fixture(scope="module")
+def teacher(robot: Robot, motions: MotionSet) -> SkillModule:
+    """One that asks for something else in every place, trained on the motions as they are."""
+    task = imitation_env(robot, motions, 1).task
+    torch.manual_seed(3)
+    skill = SkillModule.for_reference(robot, NET, task.reference, task.features(5))
+    with torch.no_grad():
+        skill.decoder.head.weight.normal_(std=0.1)
+        skill.encoder.head.weight.normal_(std=0.1)
+    return saying(skill, clips=[motion.name for motion in motions.motions], accelerometer="imu")
+
+
+def trainer(
+    robot: Robot, motions: MotionSet, teacher: SkillModule, config: DistillConfig = CONFIG, seed: int = 0
+) -> DistillTrainer:
+    return DistillTrainer(imitation_env(robot, motions, N, seed=seed), NET, config, teacher=teacher, seed=seed)
+
+
+def test_it_is_asked_in_the_mirrors_in_which_it_knows_a_motion(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    plain, mirrored = [True, False, False, False], [False, False, True, False]
+    assert trainer(robot, both_ways, teacher).shows.tolist() == [plain, mirrored, plain, mirrored]
+    backwards = saying(teacher, clips=[both_ways.motions[1].name], accelerometer="imu")
+    assert trainer(robot, both_ways, backwards).shows.tolist() == [mirrored, plain, mirrored, plain]
+    both = saying(teacher, clips=[motion.name for motion in both_ways.motions[:2]], accelerometer="imu")
+    assert trainer(robot, both_ways, both).shows.tolist() == 4 * [[True, False, True, False]]
+
+
+def test_it_shows_its_mean_and_in_a_mirror_the_image_of_it(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    run = trainer(robot, both_ways, teacher, DistillConfig(**SETTINGS, rejoin_rate=0.0))
+    env, clip = run.env, torch.tensor([0, 0, 0, 1, 1, 1])  # the same frames of a motion and its image
+    first = torch.ones(N, dtype=torch.bool)
+    env.reset(first, clip=clip, frame=env.task.reference.start[clip] + torch.tensor([3, 9, 20, 3, 9, 20]))
+    context, seen = env.task.context(5), env.observe().clone()
+    shown = run.act(env, run.initial_memory(N), first).note["shown"]
+    mu, _ = teacher.encode(context, torch.zeros(N, 4))
+    own, _ = teacher.decode(mu, seen, teacher.initial_state(N))
+    torch.testing.assert_close(shown[:3], own[:3], atol=1e-5, rtol=0)
+    image = torch.from_numpy(robot.symmetries["front_back"].mirror_joints(shown[:3].numpy())).float()
+    torch.testing.assert_close(shown[3:], image, atol=1e-4, rtol=0)
+    assert (shown[3:] - own[3:]).abs().amax() > 0.01
+
+
+def test_a_pupil_begins_as_its_teacher_and_learns_its_images(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    run = trainer(robot, both_ways, teacher, DistillConfig(**{**SETTINGS, "updates": 60, "lr": (1e-2, 1e-2)}))
+    begun = run.module().state_dict()
+    assert all(torch.equal(begun[name], value) for name, value in teacher.state_dict().items() if "range" not in name)
+    gathered = run.gather(0.0)
+    first = run.iteration(0.0, gathered)
+    last = [run.iteration(0.0, gathered) for _ in range(4)][-1]
+    assert last["clone_error"] < 0.6 * first["clone_error"] and last["kl"] > 0.0
+    assert run.env_steps == 5 * 4 * N and {"reward", "error"} <= set(last)
+
+
+def test_a_pupil_of_other_sizes_begins_anew(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    small = replace(NET, decoder_width=8)
+    run = DistillTrainer(imitation_env(robot, both_ways, N), small, CONFIG, teacher=teacher)
+    run.iteration(0.0)
+    assert run.module().net == small and run.module().contract.home_pose == teacher.contract.home_pose
+
+
+def test_the_kl_weighs_beta(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    """A pupil that is held to the prior with all its weight ends nearer to it."""
+    kls = []
+    for beta in (0.0, 10.0):
+        config = DistillConfig(**{**SETTINGS, "updates": 30, "lr": (1e-2, 1e-2)}, beta=beta)
+        run = trainer(robot, both_ways, teacher, config)
+        gathered = run.gather(0.0)
+        kls.append([run.iteration(0.0, gathered)["kl"] for _ in range(3)][-1])
+    assert kls[1] < 0.5 * kls[0]
+
+
+def test_a_run_goes_on_to_the_bit(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    run = trainer(robot, both_ways, teacher)
+    run.iteration(0.0)
+    kept = copy.deepcopy(run.state_dict())
+    expected = [run.iteration(0.5), run.iteration(0.9)]
+    other = trainer(robot, both_ways, teacher, seed=5)
+    other.load_state_dict(kept)
+    assert [other.iteration(0.5), other.iteration(0.9)] == expected
+    one, two = run.module().state_dict(), other.module().state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_teacher_that_does_not_fit_is_refused(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    with pytest.raises(InputError, match="trained on none of these 4 motions"):
+        trainer(robot, both_ways, saying(teacher, clips=["elsewhere"], accelerometer="imu"))
+    with pytest.raises(InputError, match="accelerometer is 'root', here it is 'imu'"):
+        trainer(robot, both_ways, saying(teacher, clips=list(teacher.contract.training["clips"])))
+    for wrong in ({"beta": -1.0}, {"rejoin_rate": -1.0}, {"episode_s": 0.0}):
+        with pytest.raises(ValueError):
+            DistillConfig(**wrong)
