@@ -21,9 +21,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from mocap_data.store import MotionSet
 from npmp import geometry
+from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
-from npmp.imitation import MOVMPOConfig, MOVMPOTrainer
+from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyActor, VMPOTrainer, VMPOTrainerConfig, evaluate
@@ -31,7 +32,7 @@ from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
-from npmp.tasks import ImitationEnv
+from npmp.tasks import Imitation, ImitationEnv
 from npmp.tasks.rewards import REWARD_TERMS
 from npmp.tracking import track
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
@@ -215,6 +216,15 @@ def published(robot: Robot, motions: MotionSet, device: torch.device) -> MOVMPOT
     return MOVMPOTrainer(imitate(robot, motions, device), NET, config)
 
 
+def distilled(robot: Robot, motions: MotionSet, device: torch.device) -> DistillTrainer:
+    env, task = imitate(robot, motions, device), Imitation(robot, None, motions)
+    torch.manual_seed(0)  # of the teacher's weights
+    teacher = SkillModule.for_reference(robot, NET, task.reference, ReferenceFeatures(robot, task.reference))
+    said = {"clips": list(task.reference.names), "hold": FULL.hold, "accelerometer": FULL.accelerometer}
+    teacher = SkillModule(dataclasses.replace(teacher.contract, training=said))
+    return DistillTrainer(env, NET, DistillConfig(unroll=4, kept=2, updates=2, batch=4), teacher=teacher)
+
+
 def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> VMPOTrainer:
     env = walk_env(robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04)
     torch.manual_seed(0)  # of the policy's weights
@@ -222,7 +232,7 @@ def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.dev
     return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
 
 
-Trainer = WorldModelTrainer | MOVMPOTrainer
+Trainer = WorldModelTrainer | MOVMPOTrainer | DistillTrainer
 
 
 def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
@@ -237,7 +247,7 @@ def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor],
     return figures, state, tracked.qpos
 
 
-@pytest.mark.parametrize("build", [fast, published])
+@pytest.mark.parametrize("build", [fast, published, distilled])
 def test_training_elsewhere_is_training_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
 ) -> None:

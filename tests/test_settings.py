@@ -15,7 +15,7 @@ from npmp.deploy.controller import ControllerConfig
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.simulated import SimulatedConfig
 from npmp.envs import RobotBatchConfig
-from npmp.imitation import MOVMPOConfig, PPOConfig
+from npmp.imitation import DistillConfig, MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
 from npmp.reuse import CloneTrainerConfig, JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
@@ -79,6 +79,7 @@ def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
         ("algo/world_model+algo/in_reuse/world_model", ModelTrainerConfig),
         ("algo/mo_vmpo", MOVMPOConfig),
         ("algo/ppo", PPOConfig),
+        ("algo/distill", DistillConfig),
         ("algo/vmpo", VMPOTrainerConfig),
         ("algo/clone", CloneTrainerConfig),
         ("net/small", NetConfig),

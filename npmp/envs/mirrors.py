@@ -21,7 +21,7 @@ TRUE_STATE = ("height", "vector", "joints", "vector", "angular", "joints", "vect
 PROPRIOCEPTION = ("joints", "joints", "angular", "vector", "vector")
 
 
-class Swap(NamedTuple):
+class SignedPermutation(NamedTuple):
     """How rows of m numbers look in several mirrors; each image of an image is the row itself."""
 
     source: Tensor  # (mirrors, m) which number comes here
@@ -48,7 +48,7 @@ class Mirrors:
         )
         width = {"points": 3 * len(points), "axes": 6, "joints": joints, "height": 1}
 
-        def swap(*kinds: str) -> Swap:
+        def permutation(*kinds: str) -> SignedPermutation:
             widths = [width.get(kind, 3) for kind in kinds]
             rows = []
             for names in self.names:
@@ -58,13 +58,14 @@ class Mirrors:
                     row = np.concatenate([_image(kind, part, kept[name], points).ravel() for kind, part in parts])
                 rows.append(row)
             told = torch.from_numpy(np.stack(rows)).to(device)
-            return Swap(told.abs().long() - 1, told.sign().float())
+            return SignedPermutation(told.abs().long() - 1, told.sign().float())
 
-        self.context = swap(*FRAME * horizon, *("joints",) * horizon, *TRUE_STATE)
-        self.observation, self.action = swap(*PROPRIOCEPTION), swap("joints")
+        self.context = permutation(*FRAME * horizon, *("joints",) * horizon, *TRUE_STATE)
+        self.observation, self.action = permutation(*PROPRIOCEPTION), permutation("joints")
 
     def onto(self, mirror: str) -> list[frozenset[str]]:
-        """In which mirrors a motion is seen that was made in `mirror` ("left_right+front_back") and is seen in each."""
+        """For each of `names`, in which mirrors of its recording a motion is seen that was made in `mirror`
+        ("left_right+front_back")."""
         return [names ^ frozenset(name for name in mirror.split("+") if name) for names in self.names]
 
 

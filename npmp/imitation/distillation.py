@@ -1,7 +1,7 @@
 """Distillation: a module learns what another one does, and what its mirror images do.
 
 A robot with mirror planes has more skills than its module was taught: in a mirror a module that walks forwards is one
-that walks backwards, exactly. So it shows the mirrored recordings as well as those that it knows, and one module learns
+that walks backwards. So it shows the mirrored recordings as well as those that it knows, and one module learns
 both, in a fraction of what learning them anew takes (policy distillation, Rusu et al. 2016; by DAgger, Ross et al.
 2011). Where several mirrors show a motion, left to right and not, what they say is averaged.
 """
@@ -19,6 +19,7 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.mirrors import Mirrors
+from npmp.envs.robot_batch import imu_position
 from npmp.imitation.lessons import LessonConfig, LessonTrainer
 from npmp.imitation.policy import ImitationPolicy, ImitationPolicyInput, ImitationPolicyState
 from npmp.memory import require_batch, require_replay
@@ -28,6 +29,8 @@ from npmp.rollout import Decision
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 from npmp.tree import Tree, map_tree
+
+NEAR_M = 1e-3  # to a mirror's plane, where an IMU reads what its image would
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +54,9 @@ class DistillConfig(LessonConfig):
 
 
 class DistillMemory(NamedTuple):
-    """What pupil and teacher carry from step to step."""
+    """What student and teacher carry from step to step."""
 
-    pupil: ImitationPolicyState
+    student: ImitationPolicyState
     teacher: SkillMemory  # (n, mirrors, ...) in every mirror
 
 
@@ -64,17 +67,18 @@ class DistillTrainer(LessonTrainer):
     online: ImitationPolicy
     average: ImitationPolicy
     env: ImitationEnv
+    most_error = 1.0
 
     def __init__(
         self, env: ImitationEnv, net: NetConfig, config: DistillConfig, *, teacher: SkillModule, seed: int = 0
     ):
         """Build everything on the environment's device.
 
-        net: of the pupil. One like the teacher's begins with its weights, another one anew.
+        net: of the student. One like the teacher's begins with its weights, another one anew.
 
         Raises:
-          InputError: for a teacher of another robot, of other references or another accelerometer, or one that was
-            trained on none of the motions.
+          InputError: for a teacher of another robot, that looks ahead otherwise, of another hold or accelerometer, or
+            that was trained on none of the motions; and for one whose accelerometer is elsewhere in the mirrors.
         """
         teacher.check_robot(env.robot)
         teacher.check_encoder(env.robot)
@@ -82,23 +86,31 @@ class DistillTrainer(LessonTrainer):
         for key in ("hold", "accelerometer"):
             if (own := getattr(teacher, key)) != (here := getattr(wired, key)):
                 raise InputError(f"the teacher's {key} is '{own}', here it is '{here}': task.{key}={own}")
-        self.teacher = copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device)
         task, horizon = env.task, teacher.contract.context_horizon
+        if horizon != (frames := task.config.future_frames):
+            raise InputError(
+                f"the teacher looks {horizon} frames ahead, here it is {frames}: task.future_frames={horizon}"
+            )
+        self.teacher = copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device)
         self.mirrors = Mirrors(env.robot, horizon, env.device)
         self.shows = _shows(teacher, self.mirrors, task.reference.names, task.reference.mirrors).to(env.device)
+        _check_accelerometer(env, self.mirrors, self.shows)
         if net == teacher.net:
             skill = copy.deepcopy(teacher)
         else:
             with seeded(seed):
                 skill = SkillModule.for_reference(env.robot, net, task.reference, task.features(horizon))
-        pupil = ImitationPolicy(skill.train().requires_grad_(True)).to(env.device)
-        pupil.log_std.requires_grad_(False)  # of exploration, which nobody asks for
-        self.weights = {"kl": config.beta}
-        super().__init__(env, pupil, config, empty=_empty(env, skill, config), seed=seed)
+        student = ImitationPolicy(skill.train().requires_grad_(True)).to(env.device)
+        student.log_std.requires_grad_(False)  # of exploration, which nobody asks for
+        self.cost_weights = {"kl": config.beta}
+        super().__init__(env, student, config, empty=_empty(env, skill, config), seed=seed)
 
     def module(self) -> SkillModule:
         """The averaged module, with the range of the latents lately seen."""
-        z = self.lessons.start.z[: max(1, min(self.iteration_count, self.config.kept))].flatten(0, 1)
+        z = self.lessons.start.z.flatten(0, 1)
+        z = z[(z != 0.0).any(-1)][:100_000]  # not of episodes that begin
+        if not len(z):
+            return self.average.module(self.average.skill.latent_range)
         return self.average.module(torch.quantile(z.abs(), 0.99, dim=0).clamp(min=0.1))
 
     def initial_memory(self, n: int) -> DistillMemory:
@@ -107,20 +119,20 @@ class DistillTrainer(LessonTrainer):
         teacher = map_tree(lambda part: part.unflatten(0, (n, images)), skill_memory(self.teacher, n * images))
         return DistillMemory(self.online.initial_state(n), teacher)
 
-    def pupils(self, memory: DistillMemory) -> ImitationPolicyState:
-        """As `LessonTrainer.pupils`."""
-        return memory.pupil
+    def students(self, memory: DistillMemory) -> ImitationPolicyState:
+        """As `LessonTrainer.students`."""
+        return memory.student
 
     def act(self, env: ImitationEnv, memory: DistillMemory, first: Tensor) -> Decision:
-        """As `LessonTrainer.act`: the pupil with sampled latents and noise on its actions."""
-        task, skill, pupil = env.task, self.online.skill, memory.pupil
+        """As `LessonTrainer.act`: the student with sampled latents and noise on its actions."""
+        task, skill, student = env.task, self.online.skill, memory.student
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         task.rejoin(~first & (drawn < self.config.rejoin_rate * env.dt))
         context, seen = task.context(skill.contract.context_horizon), env.observe().clone()
-        noise = torch.randn(pupil.z.shape, generator=self.generator, device=env.device)
-        mu, sigma = skill.encode(context, pupil.z)
-        z = prior.sample_posterior(pupil.z, mu, sigma, skill.alpha, noise)
-        action, decoder = skill.decode(z, seen, DecoderState(pupil.hidden, pupil.cell))
+        noise = torch.randn(student.z.shape, generator=self.generator, device=env.device)
+        mu, sigma = skill.encode(context, student.z)
+        z = prior.sample_posterior(student.z, mu, sigma, skill.alpha, noise)
+        action, decoder = skill.decode(z, seen, DecoderState(student.hidden, student.cell))
         shown, teacher = self._shown(context, seen, memory.teacher, self.shows[task.clip])
         off = torch.randn(action.shape, generator=self.generator, device=env.device)
         after = DistillMemory(ImitationPolicyState(decoder.hidden, decoder.cell, z), teacher)
@@ -165,7 +177,27 @@ def _shows(teacher: SkillModule, mirrors: Mirrors, names: tuple[str, ...], seen_
             f"the teacher was trained on none of these {len(names)} motions, so nothing tells in which mirrors it "
             "knows the others; it takes a dataset that holds some of its own"
         )
-    return torch.tensor([[there in known for there in mirrors.onto(mirror)] for mirror in seen_in])
+    shows = torch.tensor([[there in known for there in mirrors.onto(mirror)] for mirror in seen_in])
+    for name, mirror, shown in zip(names, seen_in, shows.any(1).tolist(), strict=True):
+        if not shown:
+            raise InputError(
+                f"motion {name!r} was seen in '{mirror}'; the robot's mirrors are {list(mirrors.names[-1])}"
+            )
+    return shows
+
+
+def _check_accelerometer(env: ImitationEnv, mirrors: Mirrors, shows: Tensor) -> None:
+    """Raise InputError where a mirror that is needed moves the accelerometer: what it reads there nobody senses."""
+    if env.robots.config.accelerometer != "imu":
+        return
+    place = imu_position(env.robot.model(), env.robot)
+    for number, names in enumerate(mirrors.names):
+        moved = [name for name in names if abs(place.numpy() @ env.robot.symmetries[name].normal) > NEAR_M]
+        if moved and bool(shows[:, number].any()):
+            raise InputError(
+                f"in the mirror {moved[0]} the IMU is elsewhere on '{env.robot.name}', so what the teacher's "
+                "accelerometer would read there is not known; it takes one trained with task.accelerometer=root"
+            )
 
 
 def _empty(env: ImitationEnv, skill: SkillModule, c: DistillConfig) -> Tree:

@@ -1,9 +1,10 @@
-"""Learning from a teacher (DAgger, Ross et al. 2011): the pupil acts, the teacher says at every step what it would do
-there, and the pupil is fitted to that. So it learns from the states that it gets into itself."""
+"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every step what it would do
+there, and the student is fitted to that. So it learns from the states that it gets into itself."""
 
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class LessonConfig:
     updates: int = 20  # per iteration
     batch: int = 64  # robots' unrolls per update
     action_noise: float = 0.05  # while collecting [rad]
-    episode_s: float | None = 4.0  # of training, shorter than the task's; None: the task's own
+    episode_s: float | None = 4.0  # of training, where the task's own are longer; None: the task's own
     lr: tuple[float, float] = (1e-3, 5e-5)  # over the run
     outlier_rad: float | None = None  # larger differences count linearly (Huber 1964); None: all by their squares
     clip_grad: float = 1.0
@@ -52,25 +53,26 @@ class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
     steps: Tree  # (T, n, ...) the notes of the actor, by their names; `shown` (T, n, nu) [rad], `first` (T, n) bool
-    start: Tree  # (n, ...) the pupil's memory before the first step
+    start: Tree  # (n, ...) the student's memory before the first step
 
 
 class LessonTrainer(Resumable):
-    """Owns environment, pupil and the latest lessons; one `iteration` at a time."""
+    """Owns environment, student and the latest lessons; one `iteration` at a time."""
 
     of_all_collectors = joins = True  # lessons have a column per robot
-    weights: Mapping[str, float] = MappingProxyType({})  # of what costs besides, by its name
+    cost_weights: Mapping[str, float] = MappingProxyType({})  # of what costs besides, by its name
+    most_error = math.inf  # of a step, in the log
 
-    def __init__(self, env: TaskEnv[Any], pupil: nn.Module, config: LessonConfig, *, empty: Tree, seed: int):
-        """pupil: what learns, in place, on the environment's device. empty: a step's notes as zeros, (n, ...)."""
-        self.env, self.config, self.online = env, config, pupil
-        self.average = copy.deepcopy(pupil).requires_grad_(False)
+    def __init__(self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, empty: Tree, seed: int):
+        """student: what learns, in place, on the environment's device. empty: a step's notes as zeros, (n, ...)."""
+        self.env, self.config, self.online = env, config, student
+        self.average = copy.deepcopy(student).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
-        learned = [weight for weight in pupil.parameters() if weight.requires_grad]
+        learned = [weight for weight in student.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
-        c, start = config, self.pupils(self.carried.memory)
+        c, start = config, self.students(self.carried.memory)
         # a ring, each part with the lessons first
         steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), empty)
         self.lessons = Lesson(steps, map_tree(lambda part: part.new_zeros(c.kept, *part.shape), start))
@@ -86,13 +88,13 @@ class LessonTrainer(Resumable):
         """As `npmp.rollout.Actor.act`; the notes are what a `Lesson` has of a step."""
 
     @abstractmethod
-    def pupils(self, memory: Tree) -> Tree:
-        """What of an actor's memory is the pupil's, which a lesson starts from."""
+    def students(self, memory: Tree) -> Tree:
+        """What of an actor's memory is the student's, which a lesson starts from."""
 
     @abstractmethod
     def fit(self, steps: Tree, start: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of steps (T, batch, ...): by how much the pupil's targets miss the teacher's, (T, batch, nu) [rad]; and what
-        else costs, by names of `weights`."""
+        """Of steps (T, batch, ...): by how much the student's targets miss the teacher's, (T, batch, nu) [rad]; and
+        what else costs, by names of `cost_weights`."""
 
     # --- collection ---
 
@@ -104,13 +106,13 @@ class LessonTrainer(Resumable):
         def record(moment: Moment) -> None:
             rows.append(moment.decision.note)
             step = moment.step
-            error = step.error.nan_to_num(1.0).clamp(max=1.0)
+            error = step.error.nan_to_num(1.0).clamp(max=self.most_error)
             seen.append(torch.stack([step.rewards.nan_to_num().sum(-1).mean(), error.mean()]))
 
         self.carried = rollout(self, env, self.config.unroll, record, carried=start)
         reward, error = torch.stack(seen).mean(0).tolist()
         figures = {"reward": reward, env.task.error_name: error} | env.task.logged()
-        lesson = Lesson(stack_trees(rows), self.pupils(start.memory))
+        lesson = Lesson(stack_trees(rows), self.students(start.memory))
         return Gathered(lesson, figures, self.config.unroll * env.num_envs)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
@@ -132,7 +134,7 @@ class LessonTrainer(Resumable):
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """A lesson, and updates from the latest; progress in [0, 1] is the share of the run done. Returns metrics for
-        the log: `clone_error` is by how much the pupil misses the teacher's targets, root mean square [rad]."""
+        the log: `clone_error` is by how much the student misses the teacher's targets, root mean square [rad]."""
         gathered = gathered or self.gather(progress)
         c = self.config
         self.env_steps += gathered.env_steps
@@ -141,16 +143,20 @@ class LessonTrainer(Resumable):
         for group in self.optimizer.param_groups:
             group["lr"] = linear(c.lr, progress)
         sums: dict[str, float] = {}
+        skipped = 0
         for update in range(c.updates):
             off, costs = self.fit(*self._drawn())
-            loss = clone_loss(off, c.outlier_rad) + sum(self.weights[name] * cost for name, cost in costs.items())
+            loss = clone_loss(off, c.outlier_rad) + sum(self.cost_weights[name] * cost for name, cost in costs.items())
             norm = descend(loss, self.online, c.clip_grad, self.optimizer)
-            follow(self.average, self.online, c.ema, self.iteration_count * c.updates + update)
+            if math.isfinite(norm):
+                follow(self.average, self.online, c.ema, self.iteration_count * c.updates + update)
+            else:
+                skipped += 1
             for name, cost in {"clone_error": off.detach().square().mean(), **costs}.items():
                 sums[name] = sums.get(name, 0.0) + cost.item() / c.updates
         self.iteration_count += 1
         sums["clone_error"] **= 0.5
-        return gathered.figures | sums | {"policy_grad_norm": norm}
+        return gathered.figures | sums | {"policy_grad_norm": norm, "skipped_updates": float(skipped)}
 
     def _drawn(self) -> Lesson:
         """Robots of one of the lessons that are kept."""

@@ -42,7 +42,7 @@ class CloneTrainerConfig(LessonConfig):
 class CloneMemory(NamedTuple):
     """What the policy, the teacher and who of them acts carry from step to step."""
 
-    pupil: PolicyMemory
+    student: PolicyMemory
     teacher: Tree
     taught: Tensor  # (n,) bool: the teacher acts
 
@@ -98,27 +98,29 @@ class CloneTrainer(LessonTrainer):
 
     def initial_memory(self, n: int) -> CloneMemory:
         """As `LessonTrainer.initial_memory`."""
-        pupil = PolicyMemory(self.online.initial_state(n), skill_memory(self.skill, n))
-        return CloneMemory(pupil, self.teacher.initial_memory(n), torch.zeros(n, dtype=torch.bool))
+        student = PolicyMemory(self.online.initial_state(n), skill_memory(self.skill, n))
+        return CloneMemory(
+            student, self.teacher.initial_memory(n), torch.zeros(n, dtype=torch.bool, device=self.env.device)
+        )
 
-    def pupils(self, memory: CloneMemory) -> DecoderState:
-        """As `LessonTrainer.pupils`: the policy's LSTM's."""
-        return DecoderState(memory.pupil.policy.hidden, memory.pupil.policy.cell)
+    def students(self, memory: CloneMemory) -> DecoderState:
+        """As `LessonTrainer.students`: the policy's LSTM's."""
+        return DecoderState(memory.student.policy.hidden, memory.student.policy.cell)
 
     def act(self, env: TaskEnv[Any], memory: CloneMemory, first: Tensor) -> Decision:
         """As `LessonTrainer.act`: the teacher or the policy's mean, with noise."""
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         taught = torch.where(first, drawn < self.share, memory.taught.to(env.device))
-        given = PolicyInput(env.observe(), env.task.observe(), memory.pupil.skill.z)
-        latent, state = self.online.step(given, memory.pupil.policy)
-        wanted, decoder = self.skill.decode(latent.mean, given.proprioception, memory.pupil.skill.decoder)
+        given = PolicyInput(env.observe(), env.task.observe(), memory.student.skill.z)
+        latent, state = self.online.step(given, memory.student.policy)
+        wanted, decoder = self.skill.decode(latent.mean, given.proprioception, memory.student.skill.decoder)
         shown = self.teacher.act(env, memory.teacher, first)
         action = torch.where(taught.unsqueeze(-1), shown.action, wanted)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         z = torch.where(taught.unsqueeze(-1), shown.action / self.skill.decoder.scale, latent.mean)
-        pupil = PolicyMemory(state, SkillMemory(z, decoder))
+        student = PolicyMemory(state, SkillMemory(z, decoder))
         note = {"given": given, "shown": shown.action, "first": first}
-        return Decision(action + self.config.action_noise * noise, CloneMemory(pupil, shown.memory, taught), note)
+        return Decision(action + self.config.action_noise * noise, CloneMemory(student, shown.memory, taught), note)
 
     def gather(self, progress: float) -> Gathered:
         """As `Distributable.gather`: a lesson."""

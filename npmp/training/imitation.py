@@ -17,6 +17,7 @@ from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
 from npmp.nets import NetConfig
+from npmp.reuse import module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
@@ -118,13 +119,13 @@ def make_trainer(
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
     algo, net, n = settings.algo, settings.net, env.num_envs
-    skill = None if module is None else SkillModule.load(module)
     if isinstance(algo, DistillConfig):
-        if skill is None:
+        if module is None:
             raise InputError("algo=distill learns from a module: module= says which")
+        teacher = SkillModule.load(module)
         schedule = Schedule(0, n * algo.unroll, ("clone_error", "kl"), "algo.lr=")
-        return DistillTrainer(env, net, algo, teacher=skill, seed=seed), schedule
-    if skill is not None and not isinstance(algo, WorldModelConfig):
+        return DistillTrainer(env, net, algo, teacher=teacher, seed=seed), schedule
+    if module is not None and not isinstance(algo, WorldModelConfig):
         raise InputError(f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can")
     if isinstance(algo, MOVMPOConfig):
         schedule = Schedule(0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
@@ -135,6 +136,7 @@ def make_trainer(
         return PPOTrainer(env, net, algo, seed=seed), schedule
     finite = ("model_loss", "tracking_loss", "kl")
     schedule = Schedule(n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
+    skill = None if module is None else SkillModule.load(module)
     return WorldModelTrainer(env, net, algo, skill=skill, seed=seed), schedule
 
 
@@ -213,6 +215,7 @@ def train_module(
         summarize=lambda before, latest: described,
         save=save,
         finite=schedule.finite,
+        belongs_to="" if module is None or not isinstance(chosen.algo, DistillConfig) else module_sha256(module),
         rates=schedule.rates,
         logger=chosen.logger,
     )

@@ -36,20 +36,20 @@ def test_what_is_seen_in_a_mirror_is_what_a_mirrored_robot_sees(robot: Robot, mo
     mirrors = Mirrors(robot, HORIZON)
     number = mirrors.onto(way).index(frozenset())
     mirrored = replace(motions, motions=tuple(mirror.mirror(motion, robot, way) for motion in motions.motions))
-    swaps = (mirrors.context, mirrors.observation)
-    for swap, own, expected in zip(swaps, seen(robot, motions), seen(robot, mirrored), strict=True):
-        torch.testing.assert_close(swap.images(own)[:, number], expected, atol=1e-5, rtol=0)
+    permutations = (mirrors.context, mirrors.observation)
+    for permutation, own, expected in zip(permutations, seen(robot, motions), seen(robot, mirrored), strict=True):
+        torch.testing.assert_close(permutation.images(own)[:, number], expected, atol=1e-5, rtol=0)
         assert (expected - own).abs().amax() > 0.1
 
 
 def test_an_image_of_an_image_is_the_thing_itself(robot: Robot) -> None:
     mirrors = Mirrors(robot, HORIZON)
     assert mirrors.names == (frozenset(), {"left_right"}, {"front_back"}, {"left_right", "front_back"})
-    for swap in (mirrors.context, mirrors.observation, mirrors.action):
-        rows = torch.randn(5, swap.source.shape[1])
-        images = swap.images(rows)
+    for permutation in (mirrors.context, mirrors.observation, mirrors.action):
+        rows = torch.randn(5, permutation.source.shape[1])
+        images = permutation.images(rows)
         assert images.shape == (5, 4, rows.shape[1]) and torch.equal(images[:, 0], rows)
-        assert torch.equal(swap.back(images), rows.unsqueeze(1).expand_as(images))
+        assert torch.equal(permutation.back(images), rows.unsqueeze(1).expand_as(images))
 
 
 def test_actions_are_mirrored_as_joints_are(robot: Robot) -> None:

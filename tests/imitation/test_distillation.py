@@ -1,5 +1,5 @@
-"""Distillation: the teacher is asked in the mirrors in which it knows a motion, its pupil comes nearer to what it says,
-a run goes on to the bit."""
+"""Distillation: the teacher is asked in the mirrors in which it knows a motion, its student comes nearer to what it
+says, a run goes on to the bit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp.envs import RobotBatchConfig
 from npmp.imitation import DistillConfig, DistillTrainer
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks import ImitationEnv
 from retarget import mirror
 from tests.environments import imitation_env
 
@@ -48,13 +50,18 @@ def teacher(robot: Robot, motions: MotionSet) -> SkillModule:
     with torch.no_grad():
         skill.decoder.head.weight.normal_(std=0.1)
         skill.encoder.head.weight.normal_(std=0.1)
-    return saying(skill, clips=[motion.name for motion in motions.motions], accelerometer="imu")
+    return saying(skill, clips=[motion.name for motion in motions.motions], accelerometer="root")
 
 
 def trainer(
     robot: Robot, motions: MotionSet, teacher: SkillModule, config: DistillConfig = CONFIG, seed: int = 0
 ) -> DistillTrainer:
-    return DistillTrainer(imitation_env(robot, motions, N, seed=seed), NET, config, teacher=teacher, seed=seed)
+    return DistillTrainer(environment(robot, motions, seed=seed), NET, config, teacher=teacher, seed=seed)
+
+
+def environment(robot: Robot, motions: MotionSet, seed: int = 0, **settings: Any) -> ImitationEnv:
+    plant = RobotBatchConfig(accelerometer=settings.pop("accelerometer", "root"))
+    return imitation_env(robot, motions, N, robots=plant, seed=seed, **settings)
 
 
 def test_it_is_asked_in_the_mirrors_in_which_it_knows_a_motion(
@@ -62,9 +69,9 @@ def test_it_is_asked_in_the_mirrors_in_which_it_knows_a_motion(
 ) -> None:
     plain, mirrored = [True, False, False, False], [False, False, True, False]
     assert trainer(robot, both_ways, teacher).shows.tolist() == [plain, mirrored, plain, mirrored]
-    backwards = saying(teacher, clips=[both_ways.motions[1].name], accelerometer="imu")
+    backwards = saying(teacher, clips=[both_ways.motions[1].name], accelerometer="root")
     assert trainer(robot, both_ways, backwards).shows.tolist() == [mirrored, plain, mirrored, plain]
-    both = saying(teacher, clips=[motion.name for motion in both_ways.motions[:2]], accelerometer="imu")
+    both = saying(teacher, clips=[motion.name for motion in both_ways.motions[:2]], accelerometer="root")
     assert trainer(robot, both_ways, both).shows.tolist() == 4 * [[True, False, True, False]]
 
 
@@ -85,7 +92,41 @@ def test_it_shows_its_mean_and_in_a_mirror_the_image_of_it(
     assert (shown[3:] - own[3:]).abs().amax() > 0.01
 
 
-def test_a_pupil_begins_as_its_teacher_and_learns_its_images(
+def test_what_two_mirrors_show_is_averaged(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    """Against the same robots asked in either alone, over two steps: memories are those of each mirror."""
+    names = [motion.name for motion in both_ways.motions]
+    shown = []
+    for clips in (names, names[::2], names[1::2]):  # in both mirrors, as they are or in the other
+        run = trainer(robot, both_ways, saying(teacher, clips=clips, accelerometer="root"))
+        env, first, clip = run.env, torch.ones(N, dtype=torch.bool), torch.tensor([0, 1, 2, 3, 0, 1])
+        run.config = DistillConfig(**SETTINGS, rejoin_rate=0.0)
+        env.reset(first, clip=clip, frame=env.task.reference.start[clip] + 7)
+        once = run.act(env, run.initial_memory(N), first)
+        env.step(torch.zeros(N, env.num_actions))
+        shown.append((once.note["shown"], run.act(env, once.memory, ~first).note["shown"]))
+    for both, one, other in zip(*shown, strict=True):
+        torch.testing.assert_close(both, 0.5 * (one + other), atol=1e-5, rtol=0)
+        assert (one - other).abs().amax() > 0.01
+
+
+def test_an_update_without_a_finite_gradient_is_left_out(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    run = trainer(robot, both_ways, teacher)
+    gathered = run.gather(0.0)
+    gathered.data.steps["shown"][:] = torch.nan
+    before = {name: value.clone() for name, value in run.online.state_dict().items()}
+    assert run.iteration(0.0, gathered)["skipped_updates"] == 3.0
+    assert all(torch.equal(value, before[name]) for name, value in run.average.state_dict().items())
+
+
+def test_collectors_robots_stand_side_by_side(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    run = trainer(robot, both_ways, teacher)
+    both = run.merge([run.gather(0.0), run.gather(0.0)])
+    assert both.data.steps["shown"].shape == (4, 2 * N, 12) and both.data.start.z.shape == (2 * N, 4)
+
+
+def test_a_student_begins_as_its_teacher_and_learns_its_images(
     robot: Robot, both_ways: MotionSet, teacher: SkillModule
 ) -> None:
     run = trainer(robot, both_ways, teacher, DistillConfig(**{**SETTINGS, "updates": 60, "lr": (1e-2, 1e-2)}))
@@ -98,15 +139,15 @@ def test_a_pupil_begins_as_its_teacher_and_learns_its_images(
     assert run.env_steps == 5 * 4 * N and {"reward", "error"} <= set(last)
 
 
-def test_a_pupil_of_other_sizes_begins_anew(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+def test_a_student_of_other_sizes_begins_anew(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
     small = replace(NET, decoder_width=8)
-    run = DistillTrainer(imitation_env(robot, both_ways, N), small, CONFIG, teacher=teacher)
+    run = DistillTrainer(environment(robot, both_ways), small, CONFIG, teacher=teacher)
     run.iteration(0.0)
     assert run.module().net == small and run.module().contract.home_pose == teacher.contract.home_pose
 
 
 def test_the_kl_weighs_beta(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
-    """A pupil that is held to the prior with all its weight ends nearer to it."""
+    """A student that is held to the prior with all its weight ends nearer to it."""
     kls = []
     for beta in (0.0, 10.0):
         config = DistillConfig(**{**SETTINGS, "updates": 30, "lr": (1e-2, 1e-2)}, beta=beta)
@@ -129,10 +170,27 @@ def test_a_run_goes_on_to_the_bit(robot: Robot, both_ways: MotionSet, teacher: S
 
 
 def test_a_teacher_that_does_not_fit_is_refused(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    known = list(teacher.contract.training["clips"])
     with pytest.raises(InputError, match="trained on none of these 4 motions"):
-        trainer(robot, both_ways, saying(teacher, clips=["elsewhere"], accelerometer="imu"))
+        trainer(robot, both_ways, saying(teacher, clips=["elsewhere"], accelerometer="root"))
+    with pytest.raises(InputError, match="hold is 'first_order', here it is 'zero_order'"):
+        trainer(robot, both_ways, saying(teacher, clips=known, accelerometer="root", hold="first_order"))
     with pytest.raises(InputError, match="accelerometer is 'root', here it is 'imu'"):
-        trainer(robot, both_ways, saying(teacher, clips=list(teacher.contract.training["clips"])))
+        DistillTrainer(environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=teacher)
+    with pytest.raises(InputError, match="looks 5 frames ahead, here it is 9"):
+        DistillTrainer(environment(robot, both_ways, future_frames=9), NET, CONFIG, teacher=teacher)
+    strange = replace(both_ways, motions=(*both_ways.motions[:3], replace(both_ways.motions[3], mirror="upside_down")))
+    with pytest.raises(InputError, match="seen in 'upside_down'; the robot's mirrors are"):
+        trainer(robot, strange, teacher)
     for wrong in ({"beta": -1.0}, {"rejoin_rate": -1.0}, {"episode_s": 0.0}):
         with pytest.raises(ValueError):
             DistillConfig(**wrong)
+
+
+def test_an_imu_beside_a_mirrors_plane_is_refused(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+    """ANYmal's is beside both planes; where no mirror is needed it does not matter."""
+    named = saying(teacher, clips=list(teacher.contract.training["clips"]), accelerometer="imu")
+    with pytest.raises(InputError, match="in the mirror front_back the IMU is elsewhere on 'anymal_b'"):
+        DistillTrainer(environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=named)
+    plain = replace(both_ways, motions=both_ways.motions[::2])
+    DistillTrainer(environment(robot, plain, accelerometer="imu"), NET, CONFIG, teacher=named)
