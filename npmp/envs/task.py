@@ -97,9 +97,7 @@ class Task(ABC):
     policies_of: ClassVar[tuple[str, ...]] = ()  # other tasks whose inputs it gives, so that their policies can do it
     trial_s: float = 60.0  # of a trial by which a policy is judged
 
-    episode_s: float | None = (
-        None  # an episode is over then, or in training before (`TaskEnv`); None: when the task says so
-    )
+    episode_s: float | None = None  # an episode is over then; None: when the task says so. `TaskEnv` may end it before
 
     robot: Robot
     config: Any  # of `config_type`

@@ -22,7 +22,7 @@ from npmp.envs.mirrors import Mirrors
 from npmp.envs.robot_batch import imu_position
 from npmp.imitation.lessons import LessonConfig, LessonTrainer
 from npmp.imitation.policy import ImitationPolicy, ImitationPolicyInput, ImitationPolicyState
-from npmp.memory import require_batch, require_replay
+from npmp.memory import require_batch
 from npmp.nets import DecoderState, NetConfig, prior
 from npmp.nets.init import seeded
 from npmp.rollout import Decision
@@ -103,7 +103,11 @@ class DistillTrainer(LessonTrainer):
         student = ImitationPolicy(skill.train().requires_grad_(True)).to(env.device)
         student.log_std.requires_grad_(False)  # of exploration, which nobody asks for
         self.cost_weights = {"kl": config.beta}
-        super().__init__(env, student, config, empty=_empty(env, skill, config), seed=seed)
+        context, seen = task.context(horizon), env.observe()
+        widths = (2 * net.encoder_width, 5 * net.decoder_width, 4 * net.lstm_width)
+        require_batch(config.batch, config.unroll, widths, context.shape[-1], key="algo.batch")
+        given = ImitationPolicyInput(context, seen, context.new_zeros(env.num_envs, net.latent_dim))
+        super().__init__(env, student, config, given=given, seed=seed)
 
     def module(self) -> SkillModule:
         """The averaged module, with the range of the latents lately seen."""
@@ -139,24 +143,20 @@ class DistillTrainer(LessonTrainer):
         note = {"given": ImitationPolicyInput(context, seen, noise), "shown": shown, "first": first}
         return Decision(action + self.config.action_noise * off, after, note)
 
-    def _shown(self, context: Tensor, seen: Tensor, memory: SkillMemory, who: Tensor) -> tuple[Tensor, SkillMemory]:
-        """What the teacher would do by its mean latents, the mean over those mirrors `who` (n, mirrors) in which it
-        knows the motion: (n, nu) [rad], and its memory. What robots sensed is the same to it in all of them; latents
-        of the others are forgotten."""
-        apart, teacher = who.shape, self.teacher
+    def _shown(self, context: Tensor, seen: Tensor, memory: SkillMemory, knows: Tensor) -> tuple[Tensor, SkillMemory]:
+        """What the teacher would do by its mean latents, the mean over those mirrors (n, mirrors) in which it knows the
+        motion: (n, nu) [rad], and its memory. The others' latents are forgotten; their LSTMs go on, as these see
+        nothing but what robots sense."""
+        images, teacher = knows.shape, self.teacher
         context, seen = self.mirrors.context.images(context), self.mirrors.observation.images(seen)
-        latent = memory.z.flatten(0, 1)
-        mu, _ = teacher.encode(context.flatten(0, 1), latent)
-        z = teacher.alpha * latent + mu
-        action, decoder = teacher.decode(
-            z, seen.flatten(0, 1), map_tree(lambda part: part.flatten(0, 1), memory.decoder)
-        )
-        knows = who.unsqueeze(-1).to(z)
-        action = self.mirrors.action.back(action.unflatten(0, apart))
-        shown = (action * knows).sum(1) / knows.sum(1)
-        return shown, SkillMemory(
-            z.unflatten(0, apart) * knows, map_tree(lambda part: part.unflatten(0, apart), decoder)
-        )
+        before = map_tree(lambda part: part.flatten(0, 1), memory)
+        mu, _ = teacher.encode(context.flatten(0, 1), before.z)
+        z = teacher.alpha * before.z + mu
+        action, decoder = teacher.decode(z, seen.flatten(0, 1), before.decoder)
+        after = map_tree(lambda part: part.unflatten(0, images), SkillMemory(z, decoder))
+        share = knows.unsqueeze(-1).to(z)
+        shown = (self.mirrors.action.back(action.unflatten(0, images)) * share).sum(1) / share.sum(1)
+        return shown, after._replace(z=after.z * share)
 
     def fit(self, steps: Tree, start: ImitationPolicyState) -> tuple[Tensor, dict[str, Tensor]]:
         """As `LessonTrainer.fit`; the KL costs, too."""
@@ -198,21 +198,3 @@ def _check_accelerometer(env: ImitationEnv, mirrors: Mirrors, shows: Tensor) -> 
                 f"in the mirror {moved[0]} the IMU is elsewhere on '{env.robot.name}', so what the teacher's "
                 "accelerometer would read there is not known; it takes one trained with task.accelerometer=root"
             )
-
-
-def _empty(env: ImitationEnv, skill: SkillModule, c: DistillConfig) -> Tree:
-    """A step's notes as zeros."""
-    context, seen, net = env.task.context(skill.contract.context_horizon), env.observe(), skill.net
-    require_replay(
-        c.kept * c.unroll,
-        env.num_envs,
-        {"state": context.shape[-1] + seen.shape[-1] + net.latent_dim + env.num_actions},
-    )
-    widths = (2 * net.encoder_width, 5 * net.decoder_width, 4 * net.lstm_width)
-    require_batch(c.batch, c.unroll, widths, context.shape[-1], key="algo.batch")
-    given = ImitationPolicyInput(context, seen, context.new_zeros(env.num_envs, net.latent_dim))
-    return {
-        "given": map_tree(torch.zeros_like, given),
-        "shown": context.new_zeros(env.num_envs, env.num_actions),
-        "first": torch.zeros(env.num_envs, dtype=torch.bool, device=env.device),
-    }

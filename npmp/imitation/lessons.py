@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from npmp import ranges
 from npmp.envs.task_env import TaskEnv
+from npmp.memory import require_replay
 from npmp.rl.averaging import follow
 from npmp.rl.gradients import descend
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.state import Numbers, Part, Resumable
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, mean_figures
-from npmp.tree import Tree, cat_trees, map_tree, stack_trees
+from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class LessonConfig:
 class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
-    steps: Tree  # (T, n, ...) the notes of the actor, by their names; `shown` (T, n, nu) [rad], `first` (T, n) bool
+    # given: what the student takes (T, n, w); shown: the teacher's action (T, n, nu) [rad]; first: (T, n) bool
+    steps: Tree
     start: Tree  # (n, ...) the student's memory before the first step
 
 
@@ -63,8 +65,11 @@ class LessonTrainer(Resumable):
     cost_weights: Mapping[str, float] = MappingProxyType({})  # of what costs besides, by its name
     most_error = math.inf  # of a step, in the log
 
-    def __init__(self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, empty: Tree, seed: int):
-        """student: what learns, in place, on the environment's device. empty: a step's notes as zeros, (n, ...)."""
+    def __init__(self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, given: Tree, seed: int):
+        """student: what learns, in place, on the environment's device. given: what it is given at a step, (n, w) each;
+        of these the sizes count."""
+        nu, widths = env.num_actions, sum(part.shape[-1] for part in leaves(given))
+        require_replay(config.kept * config.unroll, env.num_envs, {"state": widths + nu})
         self.env, self.config, self.online = env, config, student
         self.average = copy.deepcopy(student).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
@@ -72,10 +77,13 @@ class LessonTrainer(Resumable):
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
-        c, start = config, self.students(self.carried.memory)
+        steps = {"given": given, "shown": torch.zeros(env.num_envs, nu, device=env.device), "first": first}
+        kept, start = (config.kept, config.unroll), self.students(self.carried.memory)
         # a ring, each part with the lessons first
-        steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), empty)
-        self.lessons = Lesson(steps, map_tree(lambda part: part.new_zeros(c.kept, *part.shape), start))
+        self.lessons = Lesson(
+            map_tree(lambda part: part.new_zeros(*kept, *part.shape), steps),
+            map_tree(lambda part: part.new_zeros(config.kept, *part.shape), start),
+        )
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -85,7 +93,7 @@ class LessonTrainer(Resumable):
 
     @abstractmethod
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
-        """As `npmp.rollout.Actor.act`; the notes are what a `Lesson` has of a step."""
+        """As `npmp.rollout.Actor.act`; the notes are `given`, `shown` and `first` of a `Lesson`."""
 
     @abstractmethod
     def students(self, memory: Tree) -> Tree:

@@ -17,7 +17,7 @@ from npmp import ranges
 from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task_env import TaskEnv
 from npmp.imitation.lessons import LessonConfig, LessonTrainer
-from npmp.memory import require_batch, require_replay
+from npmp.memory import require_batch
 from npmp.nets import DecoderState
 from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
@@ -78,23 +78,17 @@ class CloneTrainer(LessonTrainer):
             raise InputError("what a teacher does is in joint space: algo=clone takes joint_space=true")
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
-        chosen, online = config or CloneTrainerConfig(), policy.to(env.device)
-        super().__init__(env, online, chosen, empty=self._empty(chosen, online, env), seed=seed)
+        c, net = config or CloneTrainerConfig(), policy.net.config
+        seen, told = env.observe(), env.task.observe()
+        given = PolicyInput(seen, told, seen.new_zeros(env.num_envs, self.skill.latent_dim))
+        widths = sum(part.shape[-1] for part in given) + env.num_actions
+        require_batch(c.batch, c.unroll, (net.hidden_width, 4 * net.lstm_width), widths, key="algo.batch")
+        super().__init__(env, policy.to(env.device), c, given=given, seed=seed)
 
     @property
     def policy(self) -> HighLevelPolicy:
         """The averaged policy: what is evaluated and saved."""
         return self.average
-
-    def _empty(self, c: CloneTrainerConfig, policy: HighLevelPolicy, env: TaskEnv[Any]) -> Tree:
-        widths = (env.robots.sensing.width, env.task.observe().shape[-1], self.skill.latent_dim)
-        size = {"state": sum(widths) + env.num_actions}
-        require_replay(c.kept * c.unroll, env.num_envs, size)
-        net = policy.net.config
-        require_batch(c.batch, c.unroll, (net.hidden_width, 4 * net.lstm_width), size["state"], key="algo.batch")
-        given = PolicyInput(*(torch.zeros(env.num_envs, width, device=env.device) for width in widths))
-        first = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-        return {"given": given, "shown": given.proprioception.new_zeros(env.num_envs, env.num_actions), "first": first}
 
     def initial_memory(self, n: int) -> CloneMemory:
         """As `LessonTrainer.initial_memory`."""

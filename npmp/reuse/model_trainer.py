@@ -57,9 +57,7 @@ class ModelTrainerConfig(ThroughModelConfig):
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
     ema: float = 0.998
     warmup_steps: int = 32
-    episode_s: float | None = (
-        10.0  # of training, where the task's own are longer: robots start often; None: the task's own
-    )
+    episode_s: float | None = 10.0  # of training, where the task's are longer: robots start often; None: the task's
     action_noise: float = 0.03  # [rad], while collecting
     horizon: int = 36  # imagined control steps
     new_goals: float = 0.5  # share of imagined robots that are asked something new at the start
