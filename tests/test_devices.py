@@ -21,19 +21,30 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from mocap_data.store import MotionSet
 from npmp import geometry
+from npmp.envs import TaskEnv
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, PolicyActor, VMPOTrainer, VMPOTrainerConfig, evaluate
+from npmp.reuse import (
+    CloneTrainer,
+    CloneTrainerConfig,
+    HighLevelPolicy,
+    PolicyActor,
+    VMPOTrainer,
+    VMPOTrainerConfig,
+    evaluate,
+)
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation, ImitationEnv
+from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.rewards import REWARD_TERMS
+from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tracking import track
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 from tests.environments import imitation_env, walk_env
@@ -232,6 +243,24 @@ def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.dev
     return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
 
 
+def shown(task: Recover | Walk, skill: SkillModule, device: torch.device) -> CloneTrainer:
+    plain, env = skill.in_joint_space(), TaskEnv(task, 4, robots=FULL, num_threads=1, device=device, episode_s=0.12)
+    torch.manual_seed(0)  # of the policy's weights
+    policy = HighLevelPolicy.for_task(plain, task, net=HighLevelConfig(16, 16, 16), bound=[8.0] * 12)
+    return CloneTrainer(env, plain, policy, CloneTrainerConfig(unroll=4, kept=2, updates=2, batch=2))
+
+
+def get_up(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> CloneTrainer:
+    del motions
+    return shown(Recover(robot, RecoverConfig(drops=4)), skill, device)
+
+
+def trot(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> CloneTrainer:
+    del motions
+    config = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
+    return shown(Walk(robot, config), skill, device)
+
+
 Trainer = WorldModelTrainer | MOVMPOTrainer | DistillTrainer
 
 
@@ -272,13 +301,16 @@ def test_training_elsewhere_is_training_on_the_cpu(
             assert value.device == device, name
 
 
-def test_reuse_elsewhere_is_reuse_on_the_cpu(robot: Robot, motions: MotionSet, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("build", [walk, get_up, trot])
+def test_reuse_elsewhere_is_reuse_on_the_cpu(
+    robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
+) -> None:
     skill = published(robot, motions, CPU).module().requires_grad_(False)
     results = []
     for device in (CPU, ELSEWHERE):
         if device == ELSEWHERE:
             request.getfixturevalue("elsewhere")
-        trainer = walk(robot, motions, skill, device)
+        trainer = build(robot, motions, skill, device)
         figures = [trainer.iteration(0.0)]
         trainer.load_state_dict({name: numbers(value).clone() for name, value in trainer.state_dict().items()})
         figures.append(trainer.iteration(0.5))

@@ -104,7 +104,7 @@ class CloneTrainer(LessonTrainer):
     def act(self, env: TaskEnv[Any], memory: CloneMemory, first: Tensor) -> Decision:
         """As `LessonTrainer.act`: the teacher or the policy's mean, with noise."""
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
-        taught = torch.where(first, drawn < self.share, memory.taught.to(env.device))
+        taught = torch.where(first, drawn < self.share, memory.taught)
         given = PolicyInput(env.observe(), env.task.observe(), memory.student.skill.z)
         latent, state = self.online.step(given, memory.student.policy)
         wanted, decoder = self.skill.decode(latent.mean, given.proprioception, memory.student.skill.decoder)

@@ -132,7 +132,7 @@ class Recover(DifferentiableTask):
 
     def teacher(self) -> RightingActor:
         """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
-        return RightingActor(self.robot, self.config.script)
+        return RightingActor(self.robot, self.config.script, self.env.device)
 
     # --- judgement ---
 

@@ -93,21 +93,20 @@ class RightingMemory(NamedTuple):
 class RightingActor:
     """The script as an actor; it knows robots' true states, and goes on from whatever targets they had before."""
 
-    def __init__(self, robot: Robot, config: RightingConfig | None = None):
+    def __init__(self, robot: Robot, config: RightingConfig | None = None, device: torch.device | str = "cpu"):
         """Raises: InputError for a robot without four legs of three joints, or mirrors left_right and front_back."""
         self.config = config or RightingConfig()
-        self.sign, self.left = (torch.tensor(part) for part in _legs(robot))
-        self.home = torch.tensor(robot.home_joints, dtype=torch.float32)
+        self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
+        self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
 
     def initial_memory(self, n: int) -> RightingMemory:
         """As `Actor.initial_memory`."""
         none = self.home.new_zeros(n)
-        return RightingMemory(none, none.clone(), torch.zeros(n, dtype=torch.bool))
+        return RightingMemory(none, none.clone(), none.bool())
 
     def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         c, state = self.config, env.state
-        device = state.joint_pos.device
         up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
         roll = torch.atan2(up[..., 1], up[..., 2])
         side = torch.where(memory.side == 0.0, torch.where(roll >= 0.0, 1.0, -1.0), memory.side)
@@ -119,8 +118,8 @@ class RightingActor:
         upright = up[..., 2] > math.cos(math.radians(c.upright_deg))
         near = (state.joint_pos - crouch).abs().amax(-1) < c.near
         waited = torch.where(upright, memory.upright_s + env.dt, 0.0)
-        stands = upright & (memory.stands.to(device) | near | (waited > c.wait_s))
-        home, most = self.home.to(device), c.speed * env.dt
+        stands = upright & (memory.stands | near | (waited > c.wait_s))
+        home, most = self.home, c.speed * env.dt
         firm = home + c.firm * (home - state.joint_pos).clamp(-c.near, c.near)
         target = torch.where(stands.unsqueeze(-1), firm, crouch)
         target = state.setpoint + (target - state.setpoint).clamp(-most, most)
@@ -134,9 +133,9 @@ class RightingActor:
         i = (torch.searchsorted(knots, roll.contiguous(), right=True) - 1).clamp(0, len(knots) - 2)
         share = ((roll - knots[i]) / (knots[i + 1] - knots[i])).unsqueeze(-1)
         legs = torch.lerp(frames[:, i], frames[:, i + 1], share)  # (2, n, 3)
-        above = self.left.to(roll.device) == (side > 0.0).unsqueeze(-1)  # (n, 4)
+        above = self.left == (side > 0.0).unsqueeze(-1)  # (n, 4)
         chosen = torch.where(above.unsqueeze(-1), legs[1].unsqueeze(1), legs[0].unsqueeze(1))
-        return (chosen * self.sign.to(roll)).flatten(1)
+        return (chosen * self.sign).flatten(1)
 
 
 def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
