@@ -47,10 +47,11 @@ class DistillConfig(LessonConfig):
     ema: float = 0.999
     beta: float = 1e-4  # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
     rejoin_rate: float = 0.4  # at which robots are sent to track another frame from where they stand [1/s]
+    anchor: float = 0.0  # decay of the weights towards the teacher's, per update times lr
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.not_negative(self, "beta", "rejoin_rate")
+        ranges.not_negative(self, "beta", "rejoin_rate", "anchor")
 
 
 class DistillMemory(NamedTuple):
@@ -78,7 +79,8 @@ class DistillTrainer(LessonTrainer):
 
         Raises:
           InputError: for a teacher of another robot, that looks ahead otherwise, of another hold or accelerometer, or
-            that was trained on none of the motions; and for one whose accelerometer is elsewhere in the mirrors.
+            that was trained on none of the motions; for one whose accelerometer is elsewhere in the mirrors; and for
+            an anchor in a teacher of other sizes.
         """
         teacher.check_robot(env.robot)
         teacher.check_encoder(env.robot)
@@ -86,6 +88,8 @@ class DistillTrainer(LessonTrainer):
         for key in ("hold", "accelerometer"):
             if (own := getattr(teacher, key)) != (here := getattr(wired, key)):
                 raise InputError(f"the teacher's {key} is '{own}', here it is '{here}': task.{key}={own}")
+        if config.anchor and net != teacher.net:
+            raise InputError(f"algo.anchor={config.anchor:g}: net= is not the teacher's, so no weights correspond")
         task, horizon = env.task, teacher.contract.context_horizon
         if horizon != (frames := task.config.future_frames):
             raise InputError(
@@ -157,6 +161,14 @@ class DistillTrainer(LessonTrainer):
         share = knows.unsqueeze(-1).to(z)
         shown = (self.mirrors.action.back(action.unflatten(0, images)) * share).sum(1) / share.sum(1)
         return shown, after._replace(z=after.z * share)
+
+    @torch.no_grad()
+    def stepped(self, lr: float) -> None:
+        """As `LessonTrainer.stepped`: what lessons do not settle goes back to what the teacher has, so that it is not
+        forgotten (L2-SP, Li et al. 2018; decoupled from the gradient as by AdamW)."""
+        if share := self.config.anchor * lr:
+            for weight, there in zip(self.online.skill.parameters(), self.teacher.parameters(), strict=True):
+                weight.lerp_(there, share)
 
     def fit(self, steps: Tree, start: ImitationPolicyState) -> tuple[Tensor, dict[str, Tensor]]:
         """As `LessonTrainer.fit`; the KL costs, too."""

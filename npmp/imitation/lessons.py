@@ -104,6 +104,9 @@ class LessonTrainer(Resumable):
         """Of steps (T, batch, ...): by how much the student's targets miss the teacher's, (T, batch, nu) [rad]; and
         what else costs, by names of `cost_weights`."""
 
+    def stepped(self, lr: float) -> None:
+        """Called after each update, of a learning rate."""
+
     # --- collection ---
 
     def gather(self, progress: float) -> Gathered:
@@ -148,8 +151,9 @@ class LessonTrainer(Resumable):
         self.env_steps += gathered.env_steps
         slot = self.iteration_count % c.kept
         map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
+        lr = linear(c.lr, progress)
         for group in self.optimizer.param_groups:
-            group["lr"] = linear(c.lr, progress)
+            group["lr"] = lr
         sums: dict[str, float] = {}
         skipped = 0
         for update in range(c.updates):
@@ -157,6 +161,7 @@ class LessonTrainer(Resumable):
             loss = clone_loss(off, c.outlier_rad) + sum(self.cost_weights[name] * cost for name, cost in costs.items())
             norm = descend(loss, self.online, c.clip_grad, self.optimizer)
             if math.isfinite(norm):
+                self.stepped(lr)
                 follow(self.average, self.online, c.ema, self.iteration_count * c.updates + update)
             else:
                 skipped += 1

@@ -157,6 +157,28 @@ def test_the_kl_weighs_beta(robot: Robot, both_ways: MotionSet, teacher: SkillMo
     assert kls[1] < 0.5 * kls[0]
 
 
+def test_an_anchor_draws_each_update_back_to_the_teacher(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    """By anchor x lr of the way, which 100 x 1e-2 is all of."""
+    ends = []
+    for anchor in (0.0, 30.0, 100.0):
+        config = DistillConfig(**{**SETTINGS, "updates": 1, "lr": (1e-2, 1e-2)}, anchor=anchor)
+        run = trainer(robot, both_ways, teacher, config)
+        run.iteration(0.0)
+        ends.append(run.online.skill)
+    away = 0.0
+    for free, drawn, held, there in zip(*(skill.parameters() for skill in ends), teacher.parameters(), strict=True):
+        torch.testing.assert_close(drawn, 0.7 * free + 0.3 * there, atol=1e-6, rtol=0.0)
+        assert torch.equal(held, there)
+        away = max(away, (free - there).abs().max().item())
+    assert away > 5e-3
+    with pytest.raises(InputError, match=r"algo.anchor=30: net= is not the teacher's"):
+        DistillTrainer(
+            environment(robot, both_ways), replace(NET, decoder_width=8), replace(CONFIG, anchor=30.0), teacher=teacher
+        )
+
+
 def test_a_run_goes_on_to_the_bit(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
     run = trainer(robot, both_ways, teacher)
     run.iteration(0.0)
