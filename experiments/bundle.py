@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.deploy import Bundle, BundleContract
 from npmp.deploy.bundle import GRAPH, TOLERANCE, replay, seconds_to_read
-from npmp.deploy.comparison import QUANTILES, channels, compare, in_words, refuse_unlike
+from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words, refuse_unlike
 from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.realtime import check_priority, prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
@@ -71,6 +71,8 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
     if config.against is not None:
         other = read_recording(str(config.against))
         refuse_unlike((contract.robot, contract.joint_names), (other.robot, other.joint_names))
+        if not channels(other):
+            raise InputError(f"against={config.against}: it has fewer than {FEWEST} samples while the policy acts")
     count, steps = int(config.episodes), int(config.steps)
     simulated = SIMULATORS[simulator].several(robot, count, accelerometer=contract.accelerometer)
     folder, recorder, policies = run.folder, Recorder(contract, simulator), [bundle.policy() for _ in simulated]

@@ -39,7 +39,7 @@ from npmp.deploy.recording import Recorder, Recording, read_recording, write_rec
 from npmp.deploy.robot import FloatArray, RobotInterface
 from npmp.deploy.simulated import SimulatedConfig, Stepped, make_station, spawn
 from npmp.deploy.trial import refuse_other_model
-from npmp.deploy.wire import RemoteRobot, UdpLine, identity
+from npmp.deploy.wire import STALE_S, RemoteRobot, UdpLine, identity
 from npmp.experiments.common import Run, above_zero, plain, refuse_idle, say, verb
 from npmp.experiments.failures import NOT_PASSED, OK
 from npmp.robots import Robot
@@ -135,6 +135,11 @@ def _opened(
         if config.log is None:
             raise InputError("robot=log needs log=, a recording of npmp deploy")
         recording = read_recording(str(config.log))
+        if not (np.diff(recording.columns["time_s"][:, 0]) > 0.0).all():
+            raise InputError(
+                f"log={config.log}: its times do not rise, as those of npmp bundle trial, which begin anew with every "
+                "episode; a recording of npmp deploy is played"
+            )
         refuse_other_robot(contract, recording.robot, recording.joint_names)
         if recording.rate_hz != contract.control_rate_hz:
             rates = f"{contract.control_rate_hz:g} Hz, the recording {recording.rate_hz:g}"
@@ -201,6 +206,8 @@ def _simulation(config: DictConfig, contract: BundleContract) -> tuple[Robot, Si
     robot = robots.load(contract.robot)
     refuse_other_model(contract, robot)
     settings = from_mapping(SimulatedConfig, plain(config.sim), at="sim")
+    if (oldest := float(config.guard.state_age_s)) > STALE_S:
+        raise InputError(f"guard.state_age_s={oldest:g}: robot=sim hears nothing that is older than {STALE_S:g} s")
     if settings.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
         raise InputError(f"sim.deadman_ms={settings.deadman_ms:g} must be more than two physics steps, {least:g} ms")
     return robot, settings
@@ -219,13 +226,15 @@ def _simulated(
         yield Driven(remote, line, lambda _: asked, seconds)
         told["robot"], told["refused"] = line.station.summary(), dict(remote.inbox.refused)
         return
-    with closing(UdpLine()) as udp:
+    with closing(UdpLine(name, joints)) as udp:
         remote = RemoteRobot(name, joints, udp)
         with spawn(
             robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority)
         ) as process:
             try:
                 yield Driven(remote, SystemClock(), lambda _: asked, seconds)
+                if udp.peer is None:  # it has not begun, and would wait for long to be spoken to
+                    process.terminate()
                 said, _ = process.communicate(timeout=30 * settings.silence_s)
                 told["robot"] = json.loads(said) if said else {"ended": process.returncode}
                 told["refused"] = dict(remote.inbox.refused)
@@ -259,10 +268,15 @@ def _module(where: str) -> ModuleType:
         return importlib.import_module(where)
     if not Path(where).is_file():
         raise FileNotFoundError(f"no file {where}")
-    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    spec = importlib.util.spec_from_file_location(f"npmp_robot_{Path(where).stem}", where)
     assert spec is not None and spec.loader is not None  # of a file that ends in .py
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses look for it there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     return module
 
 

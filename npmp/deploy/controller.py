@@ -230,10 +230,12 @@ def drive(
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps the robot is read and
     watched, and told the last target again, as far as it still is safe. What the policy has taken longer for than
-    readings may be old is not written. `missed_deadlines` counts what a late step misses.
+    readings may be old is not written. `missed_deadlines` counts what a late step misses. A robot whose methods fail is
+    damped like any other, by whatever of them still works, before its first failure is raised.
 
     asked: the command at a time since the start [s]. note: takes every control step.
     """
+    driver = _Driver(robot)
     writes, dt = controller.config.writes, controller.dt
     start, tick, last, missed = clock.now(), 0, -1, 0
     was_collecting = gc.isenabled()
@@ -247,26 +249,63 @@ def drive(
             if begins:
                 more = int(missed_deadlines(late, dt))
                 last, missed = tick // writes, missed + more if more else 0
-            _watch(robot, controller, now, missed, begins, seconds, stop)
+            _watch(driver, controller, now, missed, begins, seconds, stop)
             if begins:
                 order = _decide(controller, now, asked(now - start))
                 # while a policy thinks, what it saw grows old
                 controller.watch(clock.now(), None, missed, begins=False)
             ends = start + (last + 1) * dt
-            _write(robot, controller, order, max(0.0, ends - clock.now()))
+            _write(driver, controller, order, clock.now(), ends)
             if begins:
                 note(Step(now, late, clock.now() - now, controller.state, controller.wanted, order))
             if controller.mode is Mode.DAMPING and now - controller.began > controller.config.damping_s:
-                return
+                break
             tick += 1
     finally:
-        robot.stop()
+        driver.stop()
         if was_collecting:
             gc.enable()
+    if driver.failures:
+        raise driver.failures[0]
+
+
+class _Driver:
+    """A robot whose failures are reasons to damp it, and kept."""
+
+    def __init__(self, robot: RobotInterface):
+        self.robot = robot
+        self.failures: list[Exception] = []
+
+    def read(self) -> tuple[State | None, str]:
+        """The newest state, and why the robot cannot go on."""
+        try:
+            return self.robot.read(), ""
+        except Exception as error:  # whatever a driver raises
+            return None, self._noted(error)
+
+    def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> str:
+        """Why the robot cannot go on. It is given copies: drivers may convert what they are given in place."""
+        try:
+            self.robot.write(target.copy(), kp.copy(), kd.copy(), duration_s)
+        except Exception as error:
+            return self._noted(error)
+        return ""
+
+    def stop(self) -> None:
+        try:
+            self.robot.stop()
+        except Exception as error:  # it is told again
+            self._noted(error)
+
+    def _noted(self, error: Exception) -> str:
+        if isinstance(error, RobotStopped):
+            return str(error) or "the robot has stopped by itself"
+        self.failures.append(error)
+        return f"the robot's driver: {error!r:.200}"
 
 
 def _watch(
-    robot: RobotInterface,
+    driver: _Driver,
     controller: Controller,
     now: float,
     missed: int,
@@ -274,11 +313,7 @@ def _watch(
     seconds: float,
     stop: Callable[[], str],
 ) -> None:
-    state, stopped = None, ""
-    try:
-        state = robot.read()
-    except RobotStopped as error:
-        stopped = str(error)
+    state, stopped = driver.read()
     over = TIME_IS_OVER if controller.mode is Mode.POLICY and now - controller.began >= seconds else stop()
     controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
 
@@ -291,13 +326,16 @@ def _decide(controller: Controller, now: float, command: FloatArray) -> Order:
     return controller.step(now)
 
 
-def _write(robot: RobotInterface, controller: Controller, order: Order, left_s: float) -> None:
-    """left_s: of the control period [s]."""
+def _write(driver: _Driver, controller: Controller, order: Order, now: float, ends: float) -> None:
+    """ends: when the control period does [s]."""
     if controller.mode is Mode.DAMPING:
-        robot.stop()
+        driver.stop()
     elif controller.mode is not Mode.PASSIVE and order.mode is not Mode.PASSIVE:
         first_order = controller.contract.hold == "first_order" or controller.mode is Mode.STAND
         limits, state = controller.guard.limits, controller.state
         assert state is not None  # of the modes that write
         target = safe_target(order.proposed, state, limits)  # what is safe changes as the joints move
-        robot.write(target, limits.kp, limits.kd, left_s if first_order else 0.0)
+        left_s = max(0.0, ends - now) if first_order else 0.0
+        if failure := driver.write(target, limits.kp, limits.kd, left_s):
+            controller.move_on(now, failure)
+            driver.stop()

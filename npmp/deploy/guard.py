@@ -23,13 +23,15 @@ from npmp.deploy.bundle import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
 from npmp.deploy.wire import AHEAD_S
 
+ROUNDING = 1e-13  # of means in double precision
+
 
 @dataclass(frozen=True)
 class GuardConfig:
     """What the robot is held to. Raises ValueError for values out of range."""
 
     state_age_s: float = 0.1  # sensor readings may be this old
-    frozen_s: float = 0.5  # and the same to the last bit for so long, under new times: no IMU is without noise
+    frozen_s: float = 0.5  # and the IMU's the same for so long, under new times: none is without noise
     missed_deadlines: int = 5  # so many in a row are too many
     tilt_deg: float = 45.0  # of the trunk's vertical from the world's; walking was trained within it
     joint_margin_rad: float = 0.15  # beyond the joint's range
@@ -118,8 +120,8 @@ class Guard:
     def __init__(self, contract: BundleContract, config: GuardConfig):
         self.config, self.limits, self.names = config, Limits.of(contract, config), contract.joint_names
         self.looked: float | None = None  # when, the last time [s]
-        # copies of the newest readings, as drivers may fill their arrays anew, and when they first came [s]
-        self.unchanged: tuple[list[FloatArray], float] | None = None
+        # a copy of the IMU's newest readings, as drivers may fill their arrays anew, and when they first came [s]
+        self.unchanged: tuple[FloatArray, float] | None = None
         self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}  # (nu,) [s], less time below
 
     def trip(self, now: float, state: State | None, missed: int) -> str:
@@ -160,11 +162,14 @@ class Guard:
         return ""
 
     def _frozen(self, state: State) -> str:
-        """A driver that sends its last frame again and again is not alive, whatever times it writes on it."""
-        if self.unchanged is None or not all(map(np.array_equal, state[1:7], self.unchanged[0])):
-            self.unchanged = [np.array(values) for values in state[1:7]], state.time_s
+        """A driver that sends its last frame again and again is not alive, whatever times it writes on it. Joints at
+        rest may say the same for long; an IMU does not."""
+        sensed = np.concatenate((state.gyro, state.accelerometer, state.up))
+        # not to the last bit: the mean of one frame depends there on how often it is in it
+        if self.unchanged is None or (np.abs(sensed - self.unchanged[0]) > ROUNDING * (1.0 + np.abs(sensed))).any():
+            self.unchanged = sensed, state.time_s
         if (lasted := state.time_s - self.unchanged[1]) > self.config.frozen_s:
-            return f"the readings have been the same for {lasted:.2f} s"
+            return f"the IMU's readings have been the same for {lasted:.2f} s"
         return ""
 
     def _absurd(self, state: State) -> str:
@@ -198,7 +203,7 @@ class Guard:
     def _overload(self, now: float, state: State) -> str:
         """What has been above its limit for too long. Time below is taken off, so that one good sample excuses
         nothing."""
-        passed, self.looked = now - (now if self.looked is None else self.looked), now
+        passed, self.looked = max(0.0, now - (now if self.looked is None else self.looked)), now
         for word, values, limit in (
             ("fast", state.joint_vel, self.limits.velocity),
             ("strong", state.joint_torque, self.limits.torque),

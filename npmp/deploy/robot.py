@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float64]
 class State(NamedTuple):
     """What a robot measures. Joints in the order of the bundle's `joint_names`; root frame: X forward, Y left, Z up."""
 
-    time_s: float  # when it was measured, on the clock of the controller (time.monotonic)
+    time_s: float  # when the oldest of it was measured, on the clock of the controller (time.monotonic)
     joint_pos: FloatArray  # (nu,) [rad]
     joint_vel: FloatArray  # (nu,) [rad/s]
     joint_torque: FloatArray  # (nu,) [Nm]

@@ -175,11 +175,12 @@ class RemoteRobot:
 
 
 class UdpLine:
-    """A line over UDP on the loopback. The robot is told `address`; whoever first sends such datagrams there is the
+    """A line over UDP on the loopback. The robot is told `address`; whoever first sends a state of it there is the
     robot."""
 
-    def __init__(self) -> None:
+    def __init__(self, robot: bytes, joints: int) -> None:
         self.socket = open_socket()
+        self.first = Inbox(robot, joints, (Kind.STATE,))
         self.peer: tuple[str, int] | None = None
 
     @property
@@ -190,7 +191,7 @@ class UdpLine:
 
     def receive(self) -> Iterator[bytes]:
         for datagram, sender in waiting(self.socket):
-            if self.peer is None and datagram.startswith(MAGIC):  # not whoever strays here
+            if self.peer is None and self.first.take(datagram, time.monotonic()):  # not whoever strays here
                 self.peer = sender
             if sender == self.peer:
                 yield datagram

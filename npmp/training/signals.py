@@ -20,7 +20,8 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
-    """Inside, SIGINT and SIGTERM do not interrupt but are noted in the list; a second one raises Stopped at once.
+    """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by nohup) do not
+    interrupt but are noted in the list; a second one raises Stopped at once.
 
     doing: what the first one is told to be followed by.
     """
@@ -39,7 +40,9 @@ def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[lis
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield noted
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    left_to_us = () if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN else (hangup,)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *left_to_us)}
     try:
         yield noted
     finally:

@@ -49,9 +49,7 @@ class Ideal:
         self.waits += 1
 
     def read(self) -> State | None:
-        return state_of(
-            self.time, joint_pos=self.pos, gyro=np.array([0.0, 0.0, 1e-6 * self.time])
-        )  # as noisy as need be
+        return state_of(self.time, joint_pos=self.pos)
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         self.written.append((self.time, target, duration_s))
@@ -149,7 +147,58 @@ def test_a_driver_that_fails_is_told_to_stop() -> None:
     robot.read = fails  # type: ignore[method-assign]
     with pytest.raises(OSError, match="no bus"):
         run(robot, machine)
-    assert robot.stops == 1 and gc.isenabled()
+    assert robot.stops > 90 and gc.isenabled()  # again and again, for half a second
+
+
+@pytest.mark.parametrize("method", ["read", "write", "stop"])
+def test_a_driver_that_fails_once_is_damped_until_the_end(method: str) -> None:
+    """And whatever of it works goes on to be told to stop."""
+    robot, machine = Ideal(), controller()
+    works, failed = getattr(robot, method), []
+
+    def once(*arguments: object) -> object:
+        if (robot.time > 5.0 or method == "stop") and not failed:
+            failed.append(robot.time)
+            raise OSError("no bus")
+        return works(*arguments)
+
+    setattr(robot, method, once)
+    with pytest.raises(OSError, match="no bus"):
+        run(robot, machine, seconds=3.0)
+    assert machine.mode is Mode.DAMPING and robot.stops > 90 and gc.isenabled()
+    if method != "stop":
+        assert machine.reason == "the robot's driver: OSError('no bus')"
+        assert robot.written[-1][0] <= failed[0] + 1e-9  # nothing more is driven
+
+
+@pytest.mark.parametrize("raised", [RobotStopped, RobotStopped("")])
+def test_a_robot_that_stops_without_a_word_is_damped(raised: type[RobotStopped] | RobotStopped) -> None:
+    robot, machine = Ideal(), controller()
+    reads = robot.read
+
+    def read() -> State | None:
+        if machine.mode is Mode.POLICY:
+            raise raised
+        return reads()
+
+    robot.read = read  # type: ignore[method-assign]
+    run(robot, machine)
+    assert machine.reason == "the robot has stopped by itself" and machine.history[-1][1] is Mode.DAMPING
+
+
+def test_a_driver_may_convert_what_it_is_given_in_place() -> None:
+    robot, machine = Ideal(), controller()
+    gains, writes = [], robot.write
+
+    def write(target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
+        gains.append((*kp, *kd))
+        kp *= 2.0
+        kd *= 2.0
+        writes(target, kp, kd, duration_s)
+
+    robot.write = write  # type: ignore[method-assign]
+    run(robot, machine, seconds=0.5)
+    assert set(gains) == {(10.0, 10.0, 1.0, 1.0)}
 
 
 def test_without_a_state_nothing_is_written() -> None:

@@ -126,11 +126,28 @@ def test_readings_that_do_not_change_trip() -> None:
     guard, still = Guard(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
     assert [guard.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
     assert guard.trip(0.5, still._replace(time_s=0.5), 0) == ""
-    assert guard.trip(0.52, still._replace(time_s=0.52), 0) == "the readings have been the same for 0.52 s"
+    assert guard.trip(0.52, still._replace(time_s=0.52), 0) == "the IMU's readings have been the same for 0.52 s"
     moved = still._replace(time_s=0.54)
     moved.gyro[2] = 2e-9  # in the driver's own array
     assert guard.trip(0.54, moved, 0) == "" and guard.trip(1.0, moved._replace(time_s=1.0), 0) == ""
     assert guard.trip(1.06, moved._replace(time_s=1.06), 0) != ""
+
+
+def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
+    """A mean of n times the same differs in its last bit with n; and joints that still move excuse no IMU."""
+    guard, rng = Guard(two_joints(), CONFIG), np.random.default_rng(0)
+    frame, said = np.array([0.1, -0.03, 9.79]), []
+    for k in range(120):
+        mean = np.mean([frame] * int(rng.integers(3, 6)), axis=0)
+        moved = state_of(0.005 * k, joint_pos=pair(0.01 * rng.random(), 0.0), gyro=np.zeros(3), accelerometer=mean)
+        said.append(guard.trip(0.005 * k, moved, 0))
+    assert len({tuple(np.mean([frame] * n, axis=0)) for n in (3, 4, 5)}) > 1
+    assert said[:100] == [""] * 100 and "the same for" in said[101]
+
+
+def test_a_clock_that_steps_back_is_no_overload() -> None:
+    guard = Guard(two_joints(), CONFIG)
+    assert guard.trip(20.0, state_of(20.0), 0) == "" and guard.trip(0.0, state_of(0.0), 0) == ""
 
 
 @pytest.mark.parametrize(

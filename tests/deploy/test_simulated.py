@@ -276,9 +276,10 @@ from npmp import robots
 from npmp.deploy.wire import RemoteRobot, UdpLine, identity
 import time
 robot = robots.load("anymal_b")
-line = UdpLine()
+name = identity(robot.name, robot.model_sha256)
+line = UdpLine(name, 12)
 print(line.address[1], flush=True)
-remote = RemoteRobot(identity(robot.name, robot.model_sha256), 12, line)
+remote = RemoteRobot(name, 12, line)
 while True:
     if remote.read() is not None:
         remote.write(robot.home_joints, robot.kp, robot.kd, 0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import zlib
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from npmp.deploy.robot import RobotStopped
 from npmp.deploy.wire import (
     CHECKSUM,
     HEADER,
+    MAGIC,
     MAX_WAITING,
     Inbox,
     Kind,
@@ -134,13 +136,16 @@ def test_repeated_and_overtaken_datagrams_are_ignored() -> None:
 
 
 def test_a_line_over_udp_listens_to_one_robot() -> None:
-    line, robot, stranger = UdpLine(), open_socket(), open_socket()
+    line, robot, stranger = UdpLine(ROBOT, 2), open_socket(), open_socket()
     try:
         line.send(b"nobody is there yet")
-        send(stranger, b"astray", line.address)
+        state = Outbox(ROBOT, 2).pack(Kind.STATE, np.zeros(17), time.monotonic())
+        others = Outbox(identity("another", "0"), 2).pack(Kind.STATE, np.zeros(17), time.monotonic())
+        for stray in (b"astray", MAGIC, state[:-1] + b"!", others, command()):
+            send(stranger, stray, line.address)
         assert list(line.receive()) == []
-        send(robot, b"NPMR first", line.address)
-        assert list(line.receive()) == [b"NPMR first"]
+        send(robot, state, line.address)
+        assert list(line.receive()) == [state]
         send(stranger, b"other", line.address)
         send(robot, b"second", line.address)
         assert list(line.receive()) == [b"second"]

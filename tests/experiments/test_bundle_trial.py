@@ -10,7 +10,8 @@ import pytest
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
-from npmp.deploy.recording import read_recording
+from npmp.deploy.controller import Mode
+from npmp.deploy.recording import read_recording, write_recording
 from npmp.experiments import cli
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_trial import walking
@@ -71,6 +72,18 @@ def test_what_it_refuses(
     assert cli.main(["bundle", "trial", "bundle", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.rglob("trial.json"))
+
+
+def test_a_log_without_policy_steps_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bundle", "trial", "bundle", *QUICK, f"out={tmp_path / 'first'}"]) == 0
+    recording = read_recording(tmp_path / "first")
+    recording.columns["mode"][:] = Mode.STAND
+    write_recording(tmp_path / "stood.h5", recording)
+    arguments = [*QUICK, f"against={tmp_path / 'stood.h5'}", f"out={tmp_path / 'second'}"]
+    assert cli.main(["bundle", "trial", "bundle", *arguments]) == 2
+    assert "fewer than 20 samples" in capsys.readouterr().err and not (tmp_path / "second").exists()
 
 
 def test_a_bundle_that_is_not_told_how_to_walk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
-from npmp.deploy.recording import read_recording
+from npmp.deploy.recording import read_recording, write_recording
 from npmp.experiments import cli, compare_logs, deploy
 from tests.deploy.standins import Standing, contract_of
 
@@ -168,7 +168,10 @@ def test_a_robot_that_is_none_is_refused(
 
 
 def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text(OWN)
+    sized = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Size:\n    n: int\n"
+    )
+    (tmp_path / "mine.py").write_text(sized + OWN)
     settings = ["controller.stand_s=0.2", "seconds=0.2", "guard.missed_deadlines=100", "guard.state_age_s=1.0"]
     assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", *settings, f"out={tmp_path / 'out'}"]) == 0
     assert json.loads((tmp_path / "out" / "deploy.json").read_text())["source"].endswith("mine.py:Hanging")
@@ -201,6 +204,33 @@ def test_a_recording_is_kept_where_the_robot_s_driver_fails(
     assert (tmp_path / "out" / "recording.h5").is_file()
 
 
+def test_a_recording_of_several_episodes_is_not_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
+    once = read_recording(tmp_path / "sim")
+    twice = replace(once, columns={name: np.concatenate((x, x)) for name, x in once.columns.items()})
+    write_recording(tmp_path / "twice.h5", twice)
+    assert deploy.main(["bundle", f"log={tmp_path / 'twice.h5'}", f"out={tmp_path / 'out'}"]) == 2
+    assert "its times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = Standing.act
+
+    def gone(self: Standing, *given: Any) -> Any:
+        if not self.acts:
+            os.kill(os.getpid(), signal.SIGHUP)
+        return act(self, *given)
+
+    monkeypatch.setattr(Standing, "act", gone)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+    try:
+        assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    found = json.loads((tmp_path / "deploy.json").read_text())
+    assert (found["ended"], found["robot"]["stopped_why"]) == ("SIGHUP", "told to")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -216,6 +246,7 @@ def test_a_recording_is_kept_where_the_robot_s_driver_fails(
         (["seconds=0"], "seconds=0"),
         (["guard.torque_share=1.5"], "torque_share"),
         (["sim.loss=2"], "loss"),
+        (["guard.state_age_s=0.5"], "robot=sim hears nothing that is older than 0.2 s"),
     ],
 )
 def test_what_a_user_gets_wrong(
