@@ -31,7 +31,10 @@ _DEFAULT = re.compile(r"^\s+-\s+(?P<group>\w+):\s*(?P<choice>\w+)\s*$")
 
 _NOW = re.compile(r"\$\{now:[^}]*\}")
 _TAG = re.compile(r"\[(P\*?|R|D)[\],:;]")
-SOURCES = "[P] the robot-NPMP paper, [P*] that paper at second hand, [R] a related paper or code, [D] our own decision."
+SOURCES = (
+    "[P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second hand, [R] a related paper or code, [D] our own "
+    "decision."
+)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class SkillModule(nn.Module):
 
     @property
     def accelerometer(self) -> str:
-        """What accelerometers read in training, "imu" or, of modules before 0.2, "root"."""
+        """What accelerometers read in training, "imu" or "root"; of a module that does not say so "root"."""
         return str(self.contract.training.get("accelerometer", "root"))
 
     def initial_state(self, n: int) -> DecoderState:
