@@ -136,6 +136,7 @@ def contract_of(
         input_scale=[max(float(value), 1e-6) for value in inputs.std(0)],
         input_mean=[0.0, 0.0, *inputs[:, 2:].mean(0).tolist()],
         torque_scale=max(float(torque.std()), 1e-9),
+        largest=float(np.abs(torque).max()),
         current_scale=0.0 if current is None else max(float(current.std()), 1e-9),
         current_baseline=[] if current is None else static_law(log, current),
     )  # fmt: skip

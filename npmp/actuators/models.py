@@ -70,6 +70,7 @@ class ActuatorContract:
     kp: float = 1.0  # most of the log was recorded with, in the log's unit of effort per rad
     kd: float = 0.0  # per rad/s
     limit: float = NO_LIMIT  # of the effort
+    largest: float = NO_LIMIT  # torque [Nm] of the log, beyond which networks do not go
     current_scale: float = 0.0  # [A]; 0 where the model tells no current
     current_baseline: list[float] = field(default_factory=list)  # as `baseline`; empty where it tells no current
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
@@ -83,8 +84,8 @@ class ActuatorContract:
             raise ValueError("input_scale and input_mean need a number for effort, velocity and each channel")
         if not all(0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)):
             raise ValueError("scales and rate_hz must be finite and above 0")
-        if self.kp < 0.0 or self.kd < 0.0 or not self.limit > 0.0:
-            raise ValueError("kp and kd must be at least 0, limit above 0")
+        if self.kp < 0.0 or self.kd < 0.0 or not (self.limit > 0.0 and self.largest > 0.0):
+            raise ValueError("kp and kd must be at least 0, limit and largest above 0")
         if len(self.baseline) != 3 or not self.actuators:
             raise ValueError("three numbers of baseline and the name of an actuator are needed")
 
@@ -179,6 +180,12 @@ class ActuatorModel(nn.Module, ABC):
         told, kept = self.law(seen, memory.kept, memory.latent)
         return told, Memory(seen, kept, memory.latent)
 
+    def within(self, torque: Tensor) -> Tensor:
+        """A network's scaled torques, none larger than the largest that it was fitted to: what it makes of inputs
+        larger than those is nobody's measurement. The gradient is that without this limit."""
+        most = self.contract.largest / self.contract.torque_scale
+        return torque + (torque.clamp(-most, most) - torque).detach()
+
     @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, what was kept before it, and
@@ -230,7 +237,7 @@ class MLP(ActuatorModel):
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`; it keeps nothing."""
-        return self.answer(seen[:, self.at], latent).unsqueeze(-1), kept
+        return self.within(self.answer(seen[:, self.at], latent)).unsqueeze(-1), kept
 
     def draw_codes(self, actuators: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to N(0, I) per
@@ -284,7 +291,7 @@ class Convolutions(ActuatorModel):
         for layer in self.pairs:
             x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
         told = self.head(x[:, 0])
-        torque = kept[:, -1:] + told[:, :1]
+        torque = self.within(kept[:, -1:] + told[:, :1])
         return torch.cat((torque, told[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
 
 

@@ -166,6 +166,27 @@ def test_convolutions_look_back_eight_samples_and_add_to_the_torque_before() -> 
     assert model.begin(inputs[0]).inputs.shape == (2, 8, 2)
 
 
+@pytest.mark.parametrize("kind", ["conv", "mlp"])
+def test_no_network_goes_beyond_the_largest_torque_that_it_was_fitted_to(kind: str) -> None:
+    """But learns to, if it must: its gradient does not end there."""
+    bounded = make(replace(model_of(kind).contract, largest=3.0))
+    assert isinstance(bounded, Convolutions | MLP)
+    last = bounded.head if isinstance(bounded, Convolutions) else bounded.layers[-1]
+    assert isinstance(last, torch.nn.Linear)
+    torch.nn.init.zeros_(last.weight)
+    inputs = torch.zeros(4, 1, 2)
+    for sign in (1.0, -1.0):
+        torch.nn.init.constant_(last.bias, sign * 0.5)  # of a torque_scale of 5 Nm: 2.5 Nm, of convolutions a step
+        told, _ = bounded.rollout(inputs, bounded.begin(inputs[0]))
+        assert told[:, 0].tolist() == pytest.approx([sign * 2.5, *3 * [sign * (3.0 if kind == "conv" else 2.5)]])
+        torch.nn.init.constant_(last.bias, sign * 0.7)
+        told, _ = bounded.rollout(inputs[:1], bounded.begin(inputs[0]))
+        assert told.tolist() == [[pytest.approx(sign * 3.0)]]
+        last.bias.grad = None
+        told.sum().backward()
+        assert last.bias.grad is not None and last.bias.grad.tolist() == [pytest.approx(5.0)]
+
+
 def test_a_tree_of_pairs_is_what_strided_convolutions_compute() -> None:
     model = model_of("conv")
     assert isinstance(model, Convolutions)
@@ -261,7 +282,7 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError):
             replace(contract("mlp"), **wrong_contract)
     for wrong_gains in ({"kp": -1.0}, {"kd": -1.0}, {"limit": 0.0}):  # a negative limit would turn every torque around
-        with pytest.raises(ValueError, match="kp and kd must be at least 0, limit above 0"):
+        with pytest.raises(ValueError, match="kp and kd must be at least 0, limit and largest above 0"):
             replace(contract("mlp"), **wrong_gains)
     with pytest.raises(ValueError, match="lags must rise from 0"):
         ActuatorNetConfig(lags=(0, 4, 2))
