@@ -1,5 +1,5 @@
-"""`npmp modules list | show NAME | pack MODULE | add RUN`: shipped skill modules, their cards, and making such a
-folder."""
+"""`npmp modules list | show NAME | pack MODULE | blend MODULE | add RUN`: shipped skill modules, their cards, and the
+making of such a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from npmp.skill import STORED_AS, SkillModule
 from npmp.training.evaluation import top_speed
 from npmp.training.tables import hours_of
 
-ACTIONS = ("list", "show", "pack", "add")
+ACTIONS = ("list", "show", "pack", "blend", "add")
 # settings of a run that say nothing of what came out, or are said otherwise
 NOT_IN_THE_COMMAND = (
     "out", "seed", "resume", "threads", "torch_threads", "device", "debug", "data", "checkpoint_every", "evaluation",
@@ -42,10 +42,7 @@ def run(config: DictConfig, run: Run) -> int:
         raise InputError(f"npmp modules {config.action} needs {what}")
     if config.dtype is not None:
         one_of(config, "dtype", *STORED_AS)
-    if config.action == "pack":
-        pack(config, run)
-    else:
-        add(config, run)
+    {"pack": pack, "blend": blend, "add": add}[str(config.action)](config, run)
     return 0
 
 
@@ -101,6 +98,16 @@ def pack(config: DictConfig, run: Run) -> None:
     was, now = skill.state_dict(), SkillModule.load(place).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
     print(f"{before:,} bytes before, {after:,} after; no weight changed by more than {most:.1e}: {place}")
+
+
+def blend(config: DictConfig, run: Run) -> None:
+    """Store the module between two."""
+    if run.out is None or config["with"] is None:
+        raise InputError("npmp modules blend needs with=MODULE, the other one, and out=FOLDER for the new module")
+    one, other = (SkillModule.load(modules.find(str(name))) for name in (config.target, config["with"]))
+    place = destination(run.out, config)
+    one.blended(other, float(config.share)).save(place, dtype=config.dtype or "float32")
+    print(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config['with']}: {place}")
 
 
 def add(config: DictConfig, run: Run) -> None:

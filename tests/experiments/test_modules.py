@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.experiments import cli
@@ -38,6 +39,38 @@ def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: pytest.Capt
             assert torch.equal(after[key], value)
     assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 2
     assert "replace=true" in capsys.readouterr().err
+
+
+def test_blend_lies_between_two_modules(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, other, between = trained / "module", tmp_path / "other", tmp_path / "between"
+    first = SkillModule.load(source)
+    second = SkillModule.load(source)
+    for weight in (second.encoder.head.weight, *second.decoder.parameters()):
+        weight.data.add_(1.0)
+    second.save(
+        other, training={"clips": ["b"], "licences": ["CC0"], "hold": first.hold, "accelerometer": first.accelerometer}
+    )
+    assert cli.main(["modules", "blend", str(source), f"with={other}", "share=0.25", f"out={between}"]) == 0
+    blend, before = SkillModule.load(between), first.state_dict()
+    for name, value in blend.state_dict().items():
+        moved = 0.25 if name.startswith("decoder.") or name == "encoder.head.weight" else 0.0
+        torch.testing.assert_close(value, before[name] + moved, atol=1e-6, rtol=0.0)
+    said = blend.contract.training
+    assert said["clips"] == [*first.contract.training["clips"], "b"] and "CC0" in said["licences"]
+    assert said["blended"] == 0.25 and "after" not in said
+    capsys.readouterr()
+    for arguments, message in (
+        (["with=op3_cmu", f"out={tmp_path / 'no'}"], "differs"),
+        ([f"with={other}", "share=1.5", f"out={tmp_path / 'no'}"], "share must lie in 0 to 1, got 1.5"),
+        ([f"with={other}"], "needs with=MODULE, the other one, and out=FOLDER"),
+        ([f"with={other}", f"out={between}"], "replace=true"),
+    ):
+        assert cli.main(["modules", "blend", str(source), *arguments]) == 2
+        assert message in capsys.readouterr().err
+    second.context_scale.mean += 1.0
+    with pytest.raises(InputError, match="input scales differ"):
+        first.blended(second, 0.5)
+    assert not (tmp_path / "no").exists()
 
 
 def test_add_makes_a_module_with_its_card(
@@ -81,7 +114,7 @@ def test_add_makes_a_module_with_its_card(
     [
         (["modules", "show"], "needs a module"),
         (["modules", "show", "cat"], "no shipped module 'cat'"),
-        (["modules", "dance"], "no action 'dance'; there are: list, show, pack, add"),
+        (["modules", "dance"], "no action 'dance'; there are: list, show, pack, blend, add"),
         (["modules", "pack", "anymal_b_dog"], "needs out="),
         (["modules", "pack", "anymal_b_dog", "dtype=int8", "out=x"], "no dtype 'int8'; there are: float32, float16"),
         (["modules", "add", "nowhere"], "no module in 'nowhere'"),
