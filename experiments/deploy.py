@@ -46,7 +46,7 @@ from npmp.robots import Robot
 from npmp.settings import from_mapping
 from npmp.training.signals import signals_noted
 
-ENDS_WELL = (TIME_IS_OVER, RECORDING_ENDED, "SIGINT", "SIGTERM")
+ENDS_WELL = (TIME_IS_OVER, RECORDING_ENDED, "SIGINT", "SIGTERM", "SIGHUP")
 SETTINGS = ("controller", "guard")  # what a recording says that it was made with
 MOST_DIFFERENCE = 1e-3  # [rad] of targets from the recorded ones, from rounding [D]
 
@@ -137,8 +137,8 @@ def _opened(
         recording = read_recording(str(config.log))
         if not (np.diff(recording.columns["time_s"][:, 0]) > 0.0).all():
             raise InputError(
-                f"log={config.log}: its times do not rise, as those of npmp bundle trial, which begin anew with every "
-                "episode; a recording of npmp deploy is played"
+                f"log={config.log}: its times do not rise, so it holds several episodes, as npmp bundle trial "
+                "writes them; log= plays a recording of npmp deploy"
             )
         refuse_other_robot(contract, recording.robot, recording.joint_names)
         if recording.rate_hz != contract.control_rate_hz:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import modules
+from npmp import artifact, modules
 from npmp.experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
 from npmp.experiments.help import choices
 from npmp.modules.cards import CardContent, write_card
@@ -106,7 +106,13 @@ def blend(config: DictConfig, run: Run) -> None:
         raise InputError("npmp modules blend needs with=MODULE, the other one, and out=FOLDER for the new module")
     one, other = (SkillModule.load(modules.find(str(name))) for name in (config.target, config["with"]))
     place = destination(run.out, config)
-    one.blended(other, float(config.share)).save(place, dtype=config.dtype or "float32")
+    blended = one.blended(other, float(config.share))
+    made_of = [
+        artifact.sha256(modules.find(str(name)) / "module.safetensors") for name in (config.target, config["with"])
+    ]
+    said = {"blended": {"of": made_of[0], "with": made_of[1], "share": float(config.share)}}
+    blended.save(place, training=blended.contract.training | said, dtype=config.dtype or "float32")
+    (place / "CARD.md").unlink(missing_ok=True)  # of the module that was there
     print(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config['with']}: {place}")
 
 

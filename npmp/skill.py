@@ -157,20 +157,24 @@ class SkillModule(nn.Module):
         if not 0.0 <= share <= 1.0:
             raise InputError(f"share must lie in 0 to 1, got {share:g}")
         mine, others = asdict(self.contract), asdict(other.contract)
-        for key in mine.keys() - {"versions", "training", "weights_dtype"}:
-            if mine[key] != others[key]:
-                raise InputError(f"the modules' {key} differs: {mine[key]!s:.60}, {others[key]!s:.60}")
-        for key in ("hold", "accelerometer"):
-            if getattr(self, key) != getattr(other, key):
-                raise InputError(f"the modules' {key} differs: {getattr(self, key)}, {getattr(other, key)}")
+        for one in (mine, others):
+            for key in ("versions", "training", "weights_dtype"):
+                del one[key]
+        mine, others = (
+            said | {"hold": skill.hold, "accelerometer": skill.accelerometer}
+            for said, skill in ((mine, self), (others, other))
+        )
+        if different := [key for key in mine if mine[key] != others[key]]:
+            raise InputError(f"the modules differ in {', '.join(different)}: only those that are alike can be blended")
         weights, theirs = self.state_dict(), other.state_dict()
         scales = [name for name in weights if "_scale." in name]
         if not all(torch.equal(weights[name], theirs[name]) for name in scales):
             raise InputError("the modules' input scales differ: neither was trained on from the other")
-        said = {key: value for key, value in self.contract.training.items() if key not in ("before", "after")}
+        only_its_own = ("before", "after", "seed", "env_steps", "iterations")
+        said = {key: value for key, value in self.contract.training.items() if key not in only_its_own}
         for key in ("clips", "licences"):
             said[key] = list(dict.fromkeys([*said.get(key, []), *other.contract.training.get(key, [])]))
-        blend = SkillModule(replace(self.contract, training=said | {"blended": share}))
+        blend = SkillModule(replace(self.contract, training=said))
         blend.load_state_dict({name: torch.lerp(weights[name], theirs[name], share) for name in weights})
         return blend.eval()
 

@@ -70,7 +70,7 @@ class ActuatorContract:
     kp: float = 1.0  # most of the log was recorded with, in the log's unit of effort per rad
     kd: float = 0.0  # per rad/s
     limit: float = NO_LIMIT  # of the effort
-    largest: float = NO_LIMIT  # torque [Nm] of the log, beyond which networks do not go
+    largest: float = NO_LIMIT  # torque [Nm] of the log, beyond which mlp, vae and conv do not go
     current_scale: float = 0.0  # [A]; 0 where the model tells no current
     current_baseline: list[float] = field(default_factory=list)  # as `baseline`; empty where it tells no current
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
@@ -184,7 +184,7 @@ class ActuatorModel(nn.Module, ABC):
         """A network's scaled torques, none larger than the largest that it was fitted to: what it makes of inputs
         larger than those is nobody's measurement. The gradient is that without this limit."""
         most = self.contract.largest / self.contract.torque_scale
-        return torque + (torque.clamp(-most, most) - torque).detach()
+        return torque.detach().clamp(-most, most) + (torque - torque.detach())
 
     @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:

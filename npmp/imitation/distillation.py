@@ -52,6 +52,10 @@ class DistillConfig(LessonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.not_negative(self, "beta", "rejoin_rate", "anchor")
+        if (share := self.anchor * max(self.lr)) > 1.0:
+            raise ValueError(
+                f"anchor times lr must be at most 1, got {share:g}: beyond it an update passes the teacher"
+            )
 
 
 class DistillMemory(NamedTuple):
@@ -80,7 +84,7 @@ class DistillTrainer(LessonTrainer):
         Raises:
           InputError: for a teacher of another robot, that looks ahead otherwise, of another hold or accelerometer, or
             that was trained on none of the motions; for one whose accelerometer is elsewhere in the mirrors; and for
-            an anchor in a teacher of other sizes.
+            an anchor where `net` is not the teacher's.
         """
         teacher.check_robot(env.robot)
         teacher.check_encoder(env.robot)

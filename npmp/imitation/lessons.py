@@ -105,7 +105,7 @@ class LessonTrainer(Resumable):
         what else costs, by names of `cost_weights`."""
 
     def stepped(self, lr: float) -> None:
-        """Called after each update, of a learning rate."""
+        """Called after each update that was made; lr: its learning rate."""
 
     # --- collection ---
 

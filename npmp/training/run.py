@@ -141,8 +141,8 @@ def train(
 ) -> dict[str, Any]:
     """The whole run, into `folder`: logs, checkpoints, the artefact, summary.json. Returns the summary.
 
-    SIGINT and SIGTERM end it after the iteration they come in, or after what comes before the first, with a checkpoint;
-    a second one at once.
+    SIGINT, SIGTERM and SIGHUP end it after the iteration they come in, or after what comes before the first, with a
+    checkpoint; a second one at once.
 
     Args:
       resume: the folder of the run to continue. seed: of the run, for its summary.

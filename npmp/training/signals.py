@@ -21,16 +21,26 @@ class Stopped(KeyboardInterrupt):
 @contextmanager
 def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by nohup) do not
-    interrupt but are noted in the list; a second one raises Stopped at once.
+    interrupt but are noted in the list; a second one raises Stopped at once. Shell and system both send SIGHUP, so that
+    one never counts as a second; what is then said to the terminal goes nowhere.
 
     doing: what the first one is told to be followed by.
     """
     noted: list[signal.Signals] = []
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]  # of one that is gone nobody can tell
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
         name = signal.Signals(number)
-        if noted:
+        if number == hangup:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in terminals:
+                os.dup2(nowhere, stream)
+            os.close(nowhere)
+            if noted:
+                return
+        elif noted:
             raise Stopped(f"{name.name} again: stopped at once", 128 + number)
         noted.append(name)
         # unbuffered and reentrant: a signal may come while something else prints
@@ -40,9 +50,10 @@ def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[lis
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield noted
         return
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    left_to_us = () if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN else (hangup,)
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *left_to_us)}
+    taken = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
+        taken.append(hangup)
+    before = {number: signal.signal(number, note) for number in taken}
     try:
         yield noted
     finally:

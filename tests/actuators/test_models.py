@@ -187,6 +187,12 @@ def test_no_network_goes_beyond_the_largest_torque_that_it_was_fitted_to(kind: s
         assert last.bias.grad is not None and last.bias.grad.tolist() == [pytest.approx(5.0)]
 
 
+def test_the_limit_is_exact() -> None:
+    bounded = make(replace(model_of("mlp").contract, largest=3.0))
+    told = torch.tensor([0.1, -0.6, 1e8, -1e8, 0.600001])
+    assert bounded.within(told).tolist() == told.clamp(-0.6, 0.6).tolist()
+
+
 def test_a_tree_of_pairs_is_what_strided_convolutions_compute() -> None:
     model = model_of("conv")
     assert isinstance(model, Convolutions)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pty
 import resource
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,22 @@ def test_a_second_signal_does_not_wait() -> None:
         time.sleep(0)
     assert stop.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> None:
+    """The run ends at a checkpoint, though nobody hears what it says."""
+    out = tmp_path / "run"
+    child, terminal = pty.fork()
+    if child == 0:
+        command = ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1", "steps=1000000"]
+        os.execv(sys.executable, [sys.executable, "-m", "npmp.experiments.cli", *command])
+    said = b""
+    while b"steps/s" not in said:
+        said += os.read(terminal, 1000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
+    done, _ = checkpoint.load_latest(out / "checkpoints")[:2]
+    assert 0 < done < 1000
 
 
 def with_a_full_disk(arguments: list[str]) -> int:

@@ -57,10 +57,16 @@ def test_blend_lies_between_two_modules(trained: Path, tmp_path: Path, capsys: p
         torch.testing.assert_close(value, before[name] + moved, atol=1e-6, rtol=0.0)
     said = blend.contract.training
     assert said["clips"] == [*first.contract.training["clips"], "b"] and "CC0" in said["licences"]
-    assert said["blended"] == 0.25 and "after" not in said
+    assert said["blended"]["share"] == 0.25 and said["blended"]["of"] != said["blended"]["with"]
+    assert "after" not in said and "env_steps" not in said
+    (between / "CARD.md").write_text("of another module")
+    again = ["modules", "blend", str(source), f"with={other}", "share=1", f"out={between}", "replace=true"]
+    assert cli.main(again) == 0 and not (between / "CARD.md").exists()
+    whole = SkillModule.load(between).state_dict()
+    assert all(torch.equal(whole[name], value) for name, value in second.state_dict().items())
     capsys.readouterr()
     for arguments, message in (
-        (["with=op3_cmu", f"out={tmp_path / 'no'}"], "differs"),
+        (["with=op3_cmu", f"out={tmp_path / 'no'}"], "the modules differ in robot, model_sha256"),
         ([f"with={other}", "share=1.5", f"out={tmp_path / 'no'}"], "share must lie in 0 to 1, got 1.5"),
         ([f"with={other}"], "needs with=MODULE, the other one, and out=FOLDER"),
         ([f"with={other}", f"out={between}"], "replace=true"),

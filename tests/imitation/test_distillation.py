@@ -173,6 +173,8 @@ def test_an_anchor_draws_each_update_back_to_the_teacher(
         assert torch.equal(held, there)
         away = max(away, (free - there).abs().max().item())
     assert away > 5e-3
+    with pytest.raises(ValueError, match="anchor times lr must be at most 1"):
+        DistillConfig(anchor=110.0, lr=(1e-2, 1e-3))
     with pytest.raises(InputError, match=r"algo.anchor=30: net= is not the teacher's"):
         DistillTrainer(
             environment(robot, both_ways), replace(NET, decoder_width=8), replace(CONFIG, anchor=30.0), teacher=teacher
