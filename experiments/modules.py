@@ -70,7 +70,8 @@ def show_modules() -> None:
     for name in modules.names():
         skill = SkillModule.load(modules.find(name))
         training = skill.contract.training
-        clips = f"{len(training.get('clips', []))} clips, {training.get('env_steps', 0):,} steps"
+        steps = f"{training['env_steps']:,} steps" if "env_steps" in training else "a blend"
+        clips = f"{len(training.get('clips', []))} clips, {steps}"
         rows.append((name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", []))))
     show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
     print("module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it.")
