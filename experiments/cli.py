@@ -1,8 +1,8 @@
 """`npmp VERB key=value ...`: one command that dispatches to the Hydra mains of this package.
 
 Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that says what to do);
-3 the work was done and what was judged did not pass (npmp suite); 130 or 143 interrupted
-(SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
+3 the work was done and what was judged did not pass (npmp suite); 130, 143 or 129
+interrupted (SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
 from __future__ import annotations

@@ -135,11 +135,6 @@ def _opened(
         if config.log is None:
             raise InputError("robot=log needs log=, a recording of npmp deploy")
         recording = read_recording(str(config.log))
-        if not (np.diff(recording.columns["time_s"][:, 0]) > 0.0).all():
-            raise InputError(
-                f"log={config.log}: its times do not rise, so it holds several episodes, as npmp bundle trial "
-                "writes them; log= plays a recording of npmp deploy"
-            )
         refuse_other_robot(contract, recording.robot, recording.joint_names)
         if recording.rate_hz != contract.control_rate_hz:
             rates = f"{contract.control_rate_hz:g} Hz, the recording {recording.rate_hz:g}"
@@ -147,7 +142,7 @@ def _opened(
         if command is None and recording.command_names != tuple(contract.command):
             other, own = ", ".join(recording.command_names), ", ".join(contract.command)
             raise InputError(f"log={config.log}: it was asked for {other}, the bundle takes {own}; give command=")
-        return "log", _played(recording, command, contract, told), recording
+        return "log", _played(recording, Playback(recording), command, contract, told), recording
     asked_for = np.zeros(len(contract.command)) if command is None else command
     if kind == "sim":
         robot, settings = _simulation(config, contract)
@@ -157,9 +152,8 @@ def _opened(
 
 @contextmanager
 def _played(
-    recording: Recording, command: FloatArray | None, contract: BundleContract, told: dict[str, Any]
+    recording: Recording, again: Playback, command: FloatArray | None, contract: BundleContract, told: dict[str, Any]
 ) -> Iterator[Driven]:
-    again = Playback(recording)
     yield Driven(again, again, again.command if command is None else lambda _: command, float("inf"))
     same = recording.about.get("policy_sha256") == contract.policy_sha256
     told["playback"] = {**same_targets(recording, again.written), "same_policy": same, "same_command": command is None}

@@ -13,10 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import artifact, modules
+from npmp import modules
 from npmp.experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
 from npmp.experiments.help import choices
 from npmp.modules.cards import CardContent, write_card
+from npmp.reuse import module_sha256
 from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
 from npmp.training.evaluation import top_speed
@@ -105,16 +106,15 @@ def blend(config: DictConfig, run: Run) -> None:
     """Store the module between two."""
     if run.out is None or config["with"] is None:
         raise InputError("npmp modules blend needs with=MODULE, the other one, and out=FOLDER for the new module")
-    one, other = (SkillModule.load(modules.find(str(name))) for name in (config.target, config["with"]))
+    folders, share = [modules.find(str(name)) for name in (config.target, config["with"])], float(config.share)
+    one, other = (SkillModule.load(folder) for folder in folders)
     place = destination(run.out, config)
-    blended = one.blended(other, float(config.share))
-    made_of = [
-        artifact.sha256(modules.find(str(name)) / "module.safetensors") for name in (config.target, config["with"])
-    ]
-    said = {"blended": {"of": made_of[0], "with": made_of[1], "share": float(config.share)}}
+    blended = one.blended(other, share)
+    of, beside = (module_sha256(folder) for folder in folders)
+    said = {"blended": {"of": of, "with": beside, "share": share}}
     blended.save(place, training=blended.contract.training | said, dtype=config.dtype or "float32")
     (place / "CARD.md").unlink(missing_ok=True)  # of the module that was there
-    print(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config['with']}: {place}")
+    print(f"{1 - share:g} of {config.target}, {share:g} of {config['with']}: {place}")
 
 
 def add(config: DictConfig, run: Run) -> None:

@@ -156,13 +156,10 @@ class SkillModule(nn.Module):
         """
         if not 0.0 <= share <= 1.0:
             raise InputError(f"share must lie in 0 to 1, got {share:g}")
-        mine, others = asdict(self.contract), asdict(other.contract)
-        for one in (mine, others):
-            for key in ("versions", "training", "weights_dtype"):
-                del one[key]
         mine, others = (
-            said | {"hold": skill.hold, "accelerometer": skill.accelerometer}
-            for said, skill in ((mine, self), (others, other))
+            asdict(replace(skill.contract, versions={}, training={}, weights_dtype="float32"))
+            | {"hold": skill.hold, "accelerometer": skill.accelerometer}
+            for skill in (self, other)
         )
         if different := [key for key in mine if mine[key] != others[key]]:
             raise InputError(f"the modules differ in {', '.join(different)}: only those that are alike can be blended")

@@ -279,6 +279,6 @@ def _errors(
     seen, torque = model.scaled(torch.from_numpy(np.concatenate(windows))), torch.from_numpy(np.stack(torques))
     errors = []
     for code in codes:
-        told = model.within(model.answer(seen, code.expand(len(seen), -1))).unflatten(0, torque.shape)
+        told = model.answer(seen, code.expand(len(seen), -1)).unflatten(0, torque.shape)
         errors.append(measure(told * model.contract.torque_scale, torque).mean(-1))
     return torch.stack(errors)

@@ -233,11 +233,11 @@ class MLP(ActuatorModel):
 
     def answer(self, seen: Tensor, latent: Tensor) -> Tensor:
         """Scaled torques (N,) of scaled inputs at the lags, the latest first, (N, lags, C), and latents (N, d)."""
-        return self.layers(torch.cat((seen.flatten(1), latent), -1)).squeeze(-1)
+        return self.within(self.layers(torch.cat((seen.flatten(1), latent), -1)).squeeze(-1))
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`; it keeps nothing."""
-        return self.within(self.answer(seen[:, self.at], latent)).unsqueeze(-1), kept
+        return self.answer(seen[:, self.at], latent).unsqueeze(-1), kept
 
     def draw_codes(self, actuators: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to N(0, I) per

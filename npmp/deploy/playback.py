@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mocap_data.errors import InputError
 from npmp.deploy.controller import Mode
 from npmp.deploy.recording import SENSED, Recording
 from npmp.deploy.robot import FloatArray, RobotStopped, State
@@ -18,7 +19,13 @@ class Playback:
     """A `RobotInterface` and a `Clock`. Use it with `writes=1`: one reading per control step."""
 
     def __init__(self, recording: Recording):
+        """Raises InputError for a recording of several episodes."""
         columns = recording.columns
+        if not (np.diff(columns["time_s"][:, 0]) > 0.0).all():
+            raise InputError(
+                "the recording's times do not rise, so it holds several episodes, as npmp bundle trial writes "
+                "them; one of npmp deploy can be played"
+            )
         damped = np.flatnonzero(columns["mode"][:, 0] == Mode.DAMPING)  # what the robot did then was not the policy's
         self.rows = int(damped[0]) + 1 if len(damped) else len(columns["mode"])
         self.time_s, self.age_s = columns["time_s"][:, 0], columns["state_age_s"][:, 0]

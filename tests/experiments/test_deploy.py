@@ -210,7 +210,7 @@ def test_a_recording_of_several_episodes_is_not_played(tmp_path: Path, capsys: p
     twice = replace(once, columns={name: np.concatenate((x, x)) for name, x in once.columns.items()})
     write_recording(tmp_path / "twice.h5", twice)
     assert deploy.main(["bundle", f"log={tmp_path / 'twice.h5'}", f"out={tmp_path / 'out'}"]) == 2
-    assert "its times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
