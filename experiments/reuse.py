@@ -40,10 +40,12 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config, robot)
-    policy = None if config.get("policy") is None else policies.find(str(config.policy))
+    policy, teacher = (
+        None if config.get(key) is None else policies.find(str(config[key])) for key in ("policy", "teacher")
+    )
     known = dict(skill.contract.training)
-    if policy is not None:
-        told = HighLevelPolicy.load(policy).contract.told
+    if (knows := policy or teacher) is not None:
+        told = HighLevelPolicy.load(knows).contract.told
         known |= {name: told[name] for name in TOLD}
         if None not in (told["clock_s"], config.task.get("clock_s")):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
@@ -73,6 +75,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "settings": settings,
         "motions": motions,
         "policy": policy,
+        "teacher": teacher,
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(config, run),

@@ -40,6 +40,9 @@ def sage(path: Path) -> ActuatorLog:
     Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
     command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. The
     current is what the servo's register counted, with the same sign, not cut. A command holds until the next.
+
+    Moments are those of commands, too, which were sent after the servos were read: where one jumps, the current of its
+    moment is that of before, and the next one answers. So signs are those of the error from the command before.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
@@ -49,10 +52,13 @@ def sage(path: Path) -> ActuatorLog:
     traces = []
     for name in names:
         time, told = (_of(path, arrays, name, key) for key in ("time_s", "command_time_s"))
-        latest = np.clip(np.searchsorted(told, time, side="right") - 1, 0, len(told) - 1)
+        command = _of(path, arrays, name, "command")
+        latest, before = (
+            np.clip(np.searchsorted(told, time, side) - 1, 0, len(told) - 1) for side in ("right", "left")
+        )
         measured = {key: _of(path, arrays, name, key) for key in ("position", "velocity", "torque")}
-        error = _of(path, arrays, name, "command")[latest] - measured["position"]
-        drawn, sign = np.abs(measured["torque"]), np.sign(error)
+        error = command[latest] - measured["position"]
+        drawn, sign = np.abs(measured["torque"]), np.sign(command[before] - measured["position"])
         torque = np.minimum(drawn, STS3215_STALL_NM) * sign
         columns = {"position_error": error, "velocity": measured["velocity"], "torque": torque}
         columns["position"] = measured["position"]

@@ -115,7 +115,7 @@ class DistillTrainer(LessonTrainer):
         widths = (2 * net.encoder_width, 5 * net.decoder_width, 4 * net.lstm_width)
         require_batch(config.batch, config.unroll, widths, context.shape[-1], key="algo.batch")
         given = ImitationPolicyInput(context, seen, context.new_zeros(env.num_envs, net.latent_dim))
-        super().__init__(env, student, config, given=given, seed=seed)
+        super().__init__(env, student, config, given=given, shown=env.num_actions, seed=seed)
 
     def module(self) -> SkillModule:
         """The averaged module, with the range of the latents lately seen."""

@@ -53,7 +53,8 @@ class LessonConfig:
 class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
-    # given: what the student takes (T, n, w); shown: the teacher's action (T, n, nu) [rad]; first: (T, n) bool
+    # given: what the student takes (T, n, w); shown: the teacher's answer (T, n, a), actions [rad] or latents; first:
+    # (T, n) bool
     steps: Tree
     start: Tree  # (n, ...) the student's memory before the first step
 
@@ -65,11 +66,13 @@ class LessonTrainer(Resumable):
     cost_weights: Mapping[str, float] = MappingProxyType({})  # of what costs besides, by its name
     most_error = math.inf  # of a step, in the log
 
-    def __init__(self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, given: Tree, seed: int):
+    def __init__(
+        self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, given: Tree, shown: int, seed: int
+    ):
         """student: what learns, in place, on the environment's device. given: what it is given at a step, (n, w) each;
-        of these the sizes count."""
-        nu, widths = env.num_actions, sum(part.shape[-1] for part in leaves(given))
-        require_replay(config.kept * config.unroll, env.num_envs, {"state": widths + nu})
+        of these the sizes count. shown: how many numbers the teacher answers."""
+        widths = sum(part.shape[-1] for part in leaves(given))
+        require_replay(config.kept * config.unroll, env.num_envs, {"state": widths + shown})
         self.env, self.config, self.online = env, config, student
         self.average = copy.deepcopy(student).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
@@ -77,7 +80,7 @@ class LessonTrainer(Resumable):
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
-        steps = {"given": given, "shown": torch.zeros(env.num_envs, nu, device=env.device), "first": first}
+        steps = {"given": given, "shown": torch.zeros(env.num_envs, shown, device=env.device), "first": first}
         kept, start = (config.kept, config.unroll), self.students(self.carried.memory)
         # a ring, each part with the lessons first
         self.lessons = Lesson(
@@ -101,8 +104,8 @@ class LessonTrainer(Resumable):
 
     @abstractmethod
     def fit(self, steps: Tree, start: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of steps (T, batch, ...): by how much the student's targets miss the teacher's, (T, batch, nu) [rad]; and
-        what else costs, by names of `cost_weights`."""
+        """Of steps (T, batch, ...): by how much the student's answers miss the teacher's, (T, batch, a); and what else
+        costs, by names of `cost_weights`."""
 
     def stepped(self, lr: float) -> None:
         """Called after each update that was made; lr: its learning rate."""
@@ -145,7 +148,7 @@ class LessonTrainer(Resumable):
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """A lesson, and updates from the latest; progress in [0, 1] is the share of the run done. Returns metrics for
-        the log: `clone_error` is by how much the student misses the teacher's targets, root mean square [rad]."""
+        the log: `clone_error` is by how much the student misses the teacher's answers, root mean square."""
         gathered = gathered or self.gather(progress)
         c = self.config
         self.env_steps += gathered.env_steps

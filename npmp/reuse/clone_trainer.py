@@ -1,5 +1,7 @@
-"""Training a policy to do what a task's teacher does (DAgger, Ross et al. 2011), in joint space.
+"""Training a policy to do what a teacher does (DAgger, Ross et al. 2011).
 
+In joint space that is what a task's own teacher does, a script; or, by the same module, what another policy does, to
+put it into a smaller network (policy distillation, Rusu et al. 2016).
 At first some robots move as the teacher has it.
 """
 
@@ -18,10 +20,10 @@ from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task_env import TaskEnv
 from npmp.imitation.lessons import LessonConfig, LessonTrainer
 from npmp.memory import require_batch
-from npmp.nets import DecoderState
+from npmp.nets import DecoderState, JointDecoder
 from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
-from npmp.rollout import Decision
+from npmp.rollout import Actor, Decision
 from npmp.skill import SkillModule
 from npmp.training.trainer import Gathered
 from npmp.tree import Tree
@@ -29,7 +31,7 @@ from npmp.tree import Tree
 
 @dataclass(frozen=True, kw_only=True)
 class CloneTrainerConfig(LessonConfig):
-    """Settings of learning from a task's teacher; sources with the values in conf/algo/clone.yaml. Raises ValueError
+    """Settings of learning from a teacher; sources with the values in conf/algo/clone.yaml. Raises ValueError
     for values out of range."""
 
     taught: float = 0.3  # share of the run in which the teacher acts, too: at first of all robots, at its end of none
@@ -48,7 +50,7 @@ class CloneMemory(NamedTuple):
 
 
 class CloneTrainer(LessonTrainer):
-    """A policy that learns what the task's teacher does."""
+    """A policy that learns what a teacher does."""
 
     config: CloneTrainerConfig
     online: HighLevelPolicy
@@ -61,29 +63,48 @@ class CloneTrainer(LessonTrainer):
         policy: HighLevelPolicy,
         config: CloneTrainerConfig | None = None,
         *,
+        teacher: HighLevelPolicy | None = None,
         seed: int = 0,
     ):
         """Build everything on the environment's device; policy is trained in place.
 
-        skill: a module in joint space (`SkillModule.in_joint_space`).
+        teacher: a policy of the same module; None: the task's own teacher, which takes a module in joint space
+          (`SkillModule.in_joint_space`).
 
         Raises:
-          InputError: for a task without a teacher, a module of another robot, or one with skills.
+          InputError: for a module of another robot, a teacher of another module or task; without one for a task that
+            has none of its own, or a module with skills.
         """
         skill.check_robot(env.robot)
-        self.teacher = env.task.teacher()
-        if self.teacher is None:
-            raise InputError(f"nobody shows how task '{env.task.name}' is done; use algo=world_model or algo=vmpo")
-        if skill.contract.decoder != "joints":
-            raise InputError("what a teacher does is in joint space: algo=clone takes joint_space=true")
+        self.teacher: _PolicyTeacher | _TaskTeacher
+        self.unit: Tensor | float = 1.0  # of differences: rad in joint space, latents with skills
+        if isinstance(skill.decoder, JointDecoder):
+            self.unit = skill.decoder.scale.to(env.device)
+        if teacher is not None:
+            teacher.check_task(env.task)
+            if teacher.contract.module_sha256 != (own := policy.contract.module_sha256):
+                own, other = (digest[:12] or "unknown" for digest in (own, teacher.contract.module_sha256))
+                raise InputError(f"the teacher commands another module (sha256 {other}...) than the student ({own}...)")
+            self.teacher = _PolicyTeacher(copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device))
+        elif (script := env.task.teacher()) is None:
+            raise InputError(
+                f"nobody shows how task '{env.task.name}' is done; use teacher=, algo=world_model or algo=vmpo"
+            )
+        elif isinstance(self.unit, float):
+            raise InputError(
+                "what a task's teacher does is in joint space: algo=clone takes joint_space=true, or a policy of the"
+                " module as teacher="
+            )
+        else:
+            self.teacher = _TaskTeacher(script, self.unit)
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         c, net = config or CloneTrainerConfig(), policy.net.config
         seen, told = env.observe(), env.task.observe()
         given = PolicyInput(seen, told, seen.new_zeros(env.num_envs, self.skill.latent_dim))
-        widths = sum(part.shape[-1] for part in given) + env.num_actions
+        widths = sum(part.shape[-1] for part in given) + self.skill.latent_dim
         require_batch(c.batch, c.unroll, (net.hidden_width, 4 * net.lstm_width), widths, key="algo.batch")
-        super().__init__(env, policy.to(env.device), c, given=given, seed=seed)
+        super().__init__(env, policy.to(env.device), c, given=given, shown=self.skill.latent_dim, seed=seed)
 
     @property
     def policy(self) -> HighLevelPolicy:
@@ -107,14 +128,13 @@ class CloneTrainer(LessonTrainer):
         taught = torch.where(first, drawn < self.share, memory.taught)
         given = PolicyInput(env.observe(), env.task.observe(), memory.student.skill.z)
         latent, state = self.online.step(given, memory.student.policy)
-        wanted, decoder = self.skill.decode(latent.mean, given.proprioception, memory.student.skill.decoder)
-        shown = self.teacher.act(env, memory.teacher, first)
-        action = torch.where(taught.unsqueeze(-1), shown.action, wanted)
+        shown, teacher = self.teacher.answer(env, given, memory.teacher, first)
+        z = torch.where(taught.unsqueeze(-1), shown, latent.mean)
+        action, decoder = self.skill.decode(z, given.proprioception, memory.student.skill.decoder)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
-        z = torch.where(taught.unsqueeze(-1), shown.action / self.skill.decoder.scale, latent.mean)
         student = PolicyMemory(state, SkillMemory(z, decoder))
-        note = {"given": given, "shown": shown.action, "first": first}
-        return Decision(action + self.config.action_noise * noise, CloneMemory(student, shown.memory, taught), note)
+        note = {"given": given, "shown": shown, "first": first}
+        return Decision(action + self.config.action_noise * noise, CloneMemory(student, teacher, taught), note)
 
     def gather(self, progress: float) -> Gathered:
         """As `Distributable.gather`: a lesson."""
@@ -126,4 +146,36 @@ class CloneTrainer(LessonTrainer):
         """As `LessonTrainer.fit`."""
         state = self.online.initial_state(len(start.hidden))._replace(hidden=start.hidden, cell=start.cell)
         mean, _, _ = self.online(steps["given"], state, steps["first"])
-        return self.skill.decoder.scale * mean - steps["shown"], {}
+        return self.unit * (mean - steps["shown"]), {}
+
+
+class _TaskTeacher:
+    """A task's own teacher, whose actions are latents in joint space."""
+
+    def __init__(self, script: Actor, scale: Tensor):
+        self.script, self.scale = script, scale
+
+    def initial_memory(self, n: int) -> Tree:
+        """As `Actor.initial_memory`."""
+        return self.script.initial_memory(n)
+
+    def answer(self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        """The latents (n, nu) that it would take now, and what it carries on."""
+        decision = self.script.act(env, memory, first)
+        return decision.action / self.scale, decision.memory
+
+
+class _PolicyTeacher:
+    """A policy, asked with the latents that robots have moved by, whoever chose them."""
+
+    def __init__(self, policy: HighLevelPolicy):
+        self.policy = policy
+
+    def initial_memory(self, n: int) -> Tree:
+        """As `Actor.initial_memory`."""
+        return self.policy.initial_state(n)
+
+    def answer(self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        """As `_TaskTeacher.answer`: the means (n, d) of its latents."""
+        latent, memory = self.policy.step(given, memory)
+        return latent.mean, memory

@@ -14,6 +14,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.actors import PriorActor
+from npmp.artifact import sha256
 from npmp.envs import Task, TaskEnv
 from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
@@ -110,6 +111,7 @@ def train_policy(
     *,
     motions: MotionSet | None = None,
     policy: Path | str | None = None,
+    teacher: Path | str | None = None,
     seed: int = 0,
     resume: Path | None = None,
     caller: run.Caller | None = None,
@@ -124,29 +126,38 @@ def train_policy(
       motions: recordings that the module tracks, which a policy learned through a model is first cloned from.
       policy: the folder of one that learning starts from, of the same module and inputs, or a walking one to dribble
         with; its network is taken over.
+      teacher: of algo=clone, the folder of a policy of the same module that shows how the task is done; None: the
+        task's own teacher, in joint space.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.
 
     Raises:
-      InputError: for a task that no policy is trained for, a module of another robot, a policy of another module or
-        task, or a run to resume that is damaged or of another kind.
+      InputError: for a task that no policy is trained for, a module of another robot, a policy or teacher of another
+        module or task, a teacher of another algorithm, or a run to resume that is damaged or of another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module).resolve()
     policy = None if policy is None else Path(policy).resolve()
+    shows = None if teacher is None else HighLevelPolicy.load(teacher)
+    taught_by = (
+        {}
+        if teacher is None
+        else {"teacher": Path(teacher).name, "teacher_sha256": sha256(Path(teacher) / "policy.safetensors")}
+    )
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
     robots, new = chosen.robots_at_once, policy is None
-    trainer, schedule = _trainer(chosen, task, skill, learner, motions, robots, new=new, seed=seed)
+    trainer, schedule = _trainer(chosen, task, skill, learner, motions, robots, teacher=shows, new=new, seed=seed)
 
     def another(robots: int, seed: int, device: str | None) -> Trainer:
         one, own = chosen.of_another(device), make_task()
-        return _trainer(one, own, *_networks(source, one, own, seed, policy), motions, robots, new=new, seed=seed)[0]
+        networks = _networks(source, one, own, seed, policy)
+        return _trainer(one, own, *networks, motions, robots, teacher=shows, new=new, seed=seed)[0]
 
     def begin() -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trainer.policy)
@@ -164,12 +175,14 @@ def train_policy(
         begin=begin,
         judge=lambda: trial(trainer.policy),
         judged=(*task.judged, "energy_j_per_m", *STEPS),
-        summarize=lambda before, latest: _described(source.name, chosen, trainer.policy, task, before, latest),
+        summarize=lambda before, latest: (
+            _described(source.name, chosen, trainer.policy, task, before, latest) | taught_by
+        ),
         save=lambda summary: _save(trainer, skill, summary, chosen, folder),
         finite=schedule.finite,
         rates=schedule.rates,
         logger=chosen.logger,
-        belongs_to=learner.contract.module_sha256,
+        belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
     with distributed(trainer, another, chosen.collectors, chosen.device, robots=robots, seed=seed) as at_work:
         return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
@@ -216,12 +229,15 @@ def _trainer(
     motions: MotionSet | None,
     n: int,
     *,
+    teacher: HighLevelPolicy | None,
     new: bool,
     seed: int,
 ) -> tuple[ReuseTrainer, Schedule]:
     """The algorithm with n robots, before its first iteration."""
     finite = ("reward", task.error_name, "kl")
     algo = settings.algo
+    if teacher is not None and not isinstance(algo, CloneTrainerConfig):
+        raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
     if isinstance(algo, VMPOTrainerConfig):
         env = settings.env(task, n, skill, seed)
         schedule = Schedule(0, n * algo.unroll, finite, "algo.learner.learning_rate=")
@@ -229,11 +245,12 @@ def _trainer(
     env = settings.env(task, n, skill, seed, episode_s=algo.episode_s)
     if isinstance(algo, CloneTrainerConfig):
         cloned = ("reward", task.error_name, "clone_error")
-        return CloneTrainer(env, skill, policy, algo, seed=seed), Schedule(0, n * algo.unroll, cloned, "algo.lr=")
+        trainer = CloneTrainer(env, skill, policy, algo, teacher=teacher, seed=seed)
+        return trainer, Schedule(0, n * algo.unroll, cloned, "algo.lr=")
     uniform = ImitationConfig(uniform_starts=1.0)
     recordings = None if motions is None else Imitation(task.robot, uniform, motions)
-    trainer = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
-    return trainer, Schedule(trainer.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
+    learns = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
+    return learns, Schedule(learns.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
 
 
 def _save(

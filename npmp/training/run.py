@@ -210,7 +210,7 @@ class _Record:
             _, tensors, values = found
             if values.get("belongs_to", "") != plan.belongs_to:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module or another joint_space= than this one"
+                    f"the run in '{resume}' was trained with another module, teacher or joint_space= than this one"
                 )
             plan.trainer.load_state_dict(tensors)
             if (done := plan.trainer.iteration_count) > plan.total:

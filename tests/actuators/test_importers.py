@@ -68,6 +68,17 @@ def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
         hwangbo(tmp_path / "s.npz")
 
 
+def test_a_current_answers_a_command_a_moment_later(tmp_path: Path) -> None:
+    """The command jumps from 0.2 to -0.2 at moment 5, of which the current of that moment knows nothing yet."""
+    time, command = np.arange(0, 1, 0.02), np.where(np.arange(50) < 5, 0.2, -0.2)[:, None]
+    arrays = {"command": command, "position": 0 * command, "velocity": 0 * command, "torque": 0.1 + 0 * command}
+    named = arrays | {"time_s": time, "command_time_s": time}
+    np.savez(tmp_path / "s.npz", joints=np.array(["A"]), **{f"run/{k}": v for k, v in named.items()})
+    (found,) = sage(tmp_path / "s.npz").traces
+    np.testing.assert_allclose(found.position_error[3:8], [0.2, 0.2, -0.2, -0.2, -0.2], atol=1e-6)
+    np.testing.assert_allclose(found.torque[3:8], [0.1, 0.1, 0.1, -0.1, -0.1], atol=1e-6)
+
+
 def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
     """Without memory (no recurrent weights, gates open or shut) a network can be a spring and a damper."""
     hidden = 2

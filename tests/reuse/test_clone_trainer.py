@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from npmp.envs import TaskEnv
 from npmp.imitation.lessons import clone_loss
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import CloneTrainer, CloneTrainerConfig, HighLevelPolicy
+from npmp.reuse.policy import PolicyInput
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
@@ -53,12 +55,52 @@ def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: S
     run = trainer(robot, skill)
     lesson = run.gather(0.0).data
     # where the teacher acts its targets are what robots sense as their last setpoints
-    told = lesson.steps["given"].proprioception[1:, :, 12:24]
-    torch.testing.assert_close(told, lesson.steps["shown"][:-1], atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(lesson.steps["given"].z_prev[1:] * run.skill.decoder.scale, lesson.steps["shown"][:-1])
+    told, scale = lesson.steps["given"].proprioception[1:, :, 12:24], run.skill.decoder.scale
+    torch.testing.assert_close(told, scale * lesson.steps["shown"][:-1], atol=1e-5, rtol=0.0)
+    assert torch.equal(lesson.steps["given"].z_prev[1:], lesson.steps["shown"][:-1])
     late = trainer(robot, skill)
     lesson = late.gather(0.5).data
-    assert (lesson.steps["given"].proprioception[1:, :, 12:24] - lesson.steps["shown"][:-1]).abs().amax() > 0.05
+    assert (lesson.steps["given"].proprioception[1:, :, 12:24] - scale * lesson.steps["shown"][:-1]).abs().amax() > 0.05
+
+
+def taught(robot: Robot, skill: SkillModule, teacher: HighLevelPolicy, config: CloneTrainerConfig) -> CloneTrainer:
+    env = TaskEnv(Walk(robot), 6, num_threads=1, seed=0)
+    torch.manual_seed(0)
+    net, module = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16), teacher.contract.module_sha256
+    student = HighLevelPolicy.for_task(skill, env.task, net=net, module=module)
+    return CloneTrainer(env, skill, student, config, teacher=teacher)
+
+
+def test_a_policy_is_put_into_a_smaller_network(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    run = taught(
+        robot,
+        skill,
+        policy,
+        CloneTrainerConfig(unroll=4, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2), episode_s=None),
+    )
+    gathered = run.gather(0.0)
+    first = run.iteration(0.0, gathered)["clone_error"]
+    for _ in range(4):
+        last = run.iteration(0.0, gathered)["clone_error"]
+    assert last < 0.4 * first
+    # what was shown is what the policy would have done as the actor: while it acts, its own way
+    steps, state = gathered.data.steps, policy.initial_state(6)
+    for given, shown in zip(zip(*steps["given"], strict=True), steps["shown"], strict=True):
+        latent, state = policy.step(PolicyInput(*given), state)
+        torch.testing.assert_close(latent.mean, shown)
+    assert torch.equal(steps["given"].z_prev[1:], steps["shown"][:-1])
+
+
+def test_a_teacher_is_asked_with_the_latents_that_robots_moved_by(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """Not with those that it would have chosen: who acts from half of the run on is the student."""
+    steps = taught(robot, skill, policy, CONFIG).gather(0.5).data.steps
+    state = policy.initial_state(6)
+    for given, shown in zip(zip(*steps["given"], strict=True), steps["shown"], strict=True):
+        latent, state = policy.step(PolicyInput(*given), state)
+        torch.testing.assert_close(latent.mean, shown)
+    assert (steps["given"].z_prev[1:] - steps["shown"][:-1]).abs().amax() > 1e-3
 
 
 def test_a_run_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
@@ -108,8 +150,13 @@ def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, polic
     with pytest.raises(InputError, match="nobody shows how task 'dribble' is done"):
         CloneTrainer(dribbles, skill.in_joint_space(), policy)
     env = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
-    with pytest.raises(InputError, match="joint_space=true"):
+    with pytest.raises(InputError, match="joint_space=true, or a policy of the module as teacher="):
         CloneTrainer(env, skill, policy)
+    with pytest.raises(InputError, match="trained for task 'walk'; task=recover takes"):
+        CloneTrainer(env, skill, policy, teacher=policy)
+    other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
+    with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
+        CloneTrainer(TaskEnv(Walk(robot), 2, num_threads=1), skill, policy, teacher=other)
     for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"outlier_rad": 0.0}):
         with pytest.raises(ValueError):
             CloneTrainerConfig(**wrong)  # type: ignore[arg-type]

@@ -13,15 +13,16 @@ import torch
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
-from npmp.artifact import read_tensors
+from npmp.artifact import read_tensors, sha256
 from npmp.experiments import cli
 from npmp.imitation import MOVMPOConfig
 from npmp.nets import NetConfig
-from npmp.reuse import VMPOTrainerConfig
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import CloneTrainerConfig, HighLevelPolicy, VMPOTrainerConfig
 from npmp.robots import Robot
 from npmp.tasks import Walk
 from npmp.training.imitation import ImitationSettings, train_module
-from npmp.training.reuse import ReuseSettings, train_policy
+from npmp.training.reuse import ReuseConfig, ReuseSettings, train_policy
 from npmp.training.run import Caller, Schedule
 from npmp.world_model import fitting
 from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
@@ -122,6 +123,23 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
     with pytest.raises(InputError, match="no reuse task 'path', which npmp evaluate judges a policy of walk by"):
         train_policy(module, lambda: tasks.Path(robot), tmp_path / "other", settings)
+
+    def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
+        asks = replace(settings, algo=algo, net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16))
+        shows = tmp_path / teacher / "policy"
+        return train_policy(module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more)
+
+    clone = CloneTrainerConfig(unroll=16, kept=1, updates=2, batch=4)
+    small = taught("small", "one", clone)
+    assert small["teacher"] == "policy" and small["teacher_sha256"] == sha256(
+        tmp_path / "one/policy/policy.safetensors"
+    )
+    assert HighLevelPolicy.load(tmp_path / "small/policy", module=module).contract.net["lstm_width"] == 16
+    assert taught("small", "one", clone, resume=tmp_path / "small")["iterations"] == small["iterations"] == 2
+    with pytest.raises(InputError, match="was trained with another module, teacher or joint_space="):
+        taught("small", "small", clone, resume=tmp_path / "small")
+    with pytest.raises(InputError, match="teacher= is of algo=clone"):
+        taught("other", "one", algo)
 
 
 def test_a_run_s_length_is_in_whole_iterations() -> None:
