@@ -46,10 +46,10 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     known = dict(skill.contract.training)
     if (knows := policy or teacher) is not None:
         told = HighLevelPolicy.load(knows).contract.told
-        known |= {name: told[name] for name in TOLD}
+        known |= {name: told[name] for name in (TOLD if teacher is None else told)}  # a teacher shows its own commands
         if None not in (told["clock_s"], config.task.get("clock_s")):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
-    task = kind.settle(build(kind.config_type, config.task, at="task"), motions, known)
+    task = kind.settle(build(kind.config_type, config.task, at="task"), motions if teacher is None else None, known)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(

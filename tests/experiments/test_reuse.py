@@ -156,6 +156,23 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     assert "the policy commands another skill module than" in capfd.readouterr().err
 
 
+def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
+    module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert reuse(module, tmp_path / "first", "algo=vmpo", "steps=64", "task.clock_s=0.5") == 0
+    teacher = f"teacher={tmp_path / 'first' / 'policy'}"
+    begin = [f"module={module}", "algo=clone", "debug=tiny", "threads=1"]
+    assert main([*begin, teacher, "high_level.lstm_width=12", f"out={tmp_path / 'small'}"]) == 0
+    small = HighLevelPolicy.load(tmp_path / "small" / "policy", module=module).contract
+    assert small.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]] and small.clock_s == 0.5
+    assert small.net["lstm_width"] == 12 and small.training["teacher"] == "policy"
+    capfd.readouterr()
+    assert main([*begin, f"out={tmp_path / 'no'}", RANGE]) == 2
+    assert "or a policy of the module as teacher=" in capfd.readouterr().err
+    assert reuse(module, tmp_path / "no", teacher, "task.clock_s=0.5") == 2
+    assert "teacher= is of algo=clone" in capfd.readouterr().err
+
+
 def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_recorded(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
