@@ -64,13 +64,13 @@ def test_bash_completes() -> None:
     function = f'npmp() {{ {NPMP} "$@"; }}'
     asked = "".join(
         f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; _npmp 2>/dev/null; echo ${{COMPREPLY[*]}};"
-        for line in ("npmp polic", "npmp evaluate policy=anymal_b_w")
+        for line in ("npmp polic", "npmp evaluate policy=anymal_b_ro")
     )
-    assert in_shell("bash", f"{function}\n{completion.script('bash')}\n{asked}") == ["policies", "anymal_b_walk"]
+    assert in_shell("bash", f"{function}\n{completion.script('bash')}\n{asked}") == ["policies", "anymal_b_rough"]
 
 
 def test_fish_completes() -> None:
     function = f"function npmp; {NPMP} $argv; end"
-    asked = "complete -C 'npmp polic'; complete -C 'npmp evaluate policy=anymal_b_w'"
+    asked = "complete -C 'npmp polic'; complete -C 'npmp evaluate policy=anymal_b_ro'"
     script = f"{function}\n{completion.script('fish')}\n{asked}"
-    assert in_shell("fish", script) == ["policies", "policy=anymal_b_walk"]
+    assert in_shell("fish", script) == ["policies", "policy=anymal_b_rough"]
