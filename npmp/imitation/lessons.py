@@ -53,8 +53,7 @@ class LessonConfig:
 class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
-    # given: what the student takes (T, n, w); shown: the teacher's answer (T, n, a), actions [rad] or latents; first:
-    # (T, n) bool
+    # given: what the student takes (T, n, w); shown: the teacher's action (T, n, a) [rad] or latent; first: (T, n) bool
     steps: Tree
     start: Tree  # (n, ...) the student's memory before the first step
 

@@ -2,6 +2,7 @@
 
 In joint space that is what a task's own teacher does, a script; or, by the same module, what another policy does, to
 put it into a smaller network (policy distillation, Rusu et al. 2016).
+
 At first some robots move as the teacher has it.
 """
 
@@ -77,7 +78,7 @@ class CloneTrainer(LessonTrainer):
         """
         skill.check_robot(env.robot)
         self.teacher: _PolicyTeacher | _TaskTeacher
-        self.unit: Tensor | float = 1.0  # of differences: rad in joint space, latents with skills
+        self.unit: Tensor | float = 1.0  # of a latent in lessons: rad in joint space, where it is a target
         if isinstance(skill.decoder, JointDecoder):
             self.unit = skill.decoder.scale.to(env.device)
         if teacher is not None:
@@ -133,7 +134,7 @@ class CloneTrainer(LessonTrainer):
         action, decoder = self.skill.decode(z, given.proprioception, memory.student.skill.decoder)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         student = PolicyMemory(state, SkillMemory(z, decoder))
-        note = {"given": given, "shown": shown, "first": first}
+        note = {"given": given, "shown": self.unit * shown, "first": first}
         return Decision(action + self.config.action_noise * noise, CloneMemory(student, teacher, taught), note)
 
     def gather(self, progress: float) -> Gathered:
@@ -146,7 +147,7 @@ class CloneTrainer(LessonTrainer):
         """As `LessonTrainer.fit`."""
         state = self.online.initial_state(len(start.hidden))._replace(hidden=start.hidden, cell=start.cell)
         mean, _, _ = self.online(steps["given"], state, steps["first"])
-        return self.unit * (mean - steps["shown"]), {}
+        return self.unit * mean - steps["shown"], {}
 
 
 class _TaskTeacher:

@@ -141,11 +141,9 @@ def train_policy(
     chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module).resolve()
     policy = None if policy is None else Path(policy).resolve()
     shows = None if teacher is None else HighLevelPolicy.load(teacher)
-    taught_by = (
-        {}
-        if teacher is None
-        else {"teacher": Path(teacher).name, "teacher_sha256": sha256(Path(teacher) / "policy.safetensors")}
-    )
+    taught_by = {}
+    if teacher is not None:
+        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": sha256(Path(teacher) / "policy.safetensors")}
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
