@@ -18,6 +18,9 @@ from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
 STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at times, which are no torques
 # The log's torques are whole multiples of this: a count of the servo's register of its current, which is of 6.5 mA.
 STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
+# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523 where the other joints'
+# go in counts of the encoder, 4096 a turn. Its velocities are in rad/s, 2.33 times what its positions say.
+SO101_JAW, SO101_JAW_RAD = "Jaw", 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
 ANYDRIVE_HZ = 200.0  # at which its users step it
@@ -37,28 +40,30 @@ def hwangbo(path: Path) -> ActuatorLog:
 def sage(path: Path) -> ActuatorLog:
     """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position, velocity, torque}.
 
-    Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
-    command, so it is given the sign of the position error; what exceeds the servo's stall torque is cut there. The
-    current is what the servo's register counted, with the same sign, not cut. A command holds until the next.
-
     Moments are those of commands, too, which were sent after the servos were read: where one jumps, the current of its
-    moment is that of before, and the next one answers. So signs are those of the error from the command before.
+    moment is that of before, and the next one answers. So the error is that from the command before, which holds until
+    the next.
+
+    Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
+    command, so it is given the sign of the error; what exceeds the servo's stall torque is cut there. The current is
+    what the servo's register counted, with the same sign, not cut. The jaw's positions and commands, shares of its way,
+    become rad.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
     names = sorted({key.rpartition("/")[0] for key in arrays} - {""})
     steps = [float(np.median(np.diff(_of(path, arrays, name, "time_s")))) for name in names]
     rate = float(np.round(1.0 / np.median(steps)))
+    radians = np.where(np.array(joints) == SO101_JAW, SO101_JAW_RAD, 1.0)
     traces = []
     for name in names:
         time, told = (_of(path, arrays, name, key) for key in ("time_s", "command_time_s"))
-        command = _of(path, arrays, name, "command")
-        latest, before = (
-            np.clip(np.searchsorted(told, time, side) - 1, 0, len(told) - 1) for side in ("right", "left")
-        )
+        command = radians * _of(path, arrays, name, "command")
+        before = np.clip(np.searchsorted(told, time) - 1, 0, len(told) - 1)
         measured = {key: _of(path, arrays, name, key) for key in ("position", "velocity", "torque")}
-        error = command[latest] - measured["position"]
-        drawn, sign = np.abs(measured["torque"]), np.sign(command[before] - measured["position"])
+        measured["position"] = radians * measured["position"]
+        error = command[before] - measured["position"]
+        drawn, sign = np.abs(measured["torque"]), np.sign(error)
         torque = np.minimum(drawn, STS3215_STALL_NM) * sign
         columns = {"position_error": error, "velocity": measured["velocity"], "torque": torque}
         columns["position"] = measured["position"]

@@ -69,14 +69,28 @@ def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
 
 
 def test_a_current_answers_a_command_a_moment_later(tmp_path: Path) -> None:
-    """The command jumps from 0.2 to -0.2 at moment 5, of which the current of that moment knows nothing yet."""
+    """The command jumps from 0.2 to -0.2 at moment 5, of which the servo knows nothing yet as it is read."""
     time, command = np.arange(0, 1, 0.02), np.where(np.arange(50) < 5, 0.2, -0.2)[:, None]
     arrays = {"command": command, "position": 0 * command, "velocity": 0 * command, "torque": 0.1 + 0 * command}
     named = arrays | {"time_s": time, "command_time_s": time}
     np.savez(tmp_path / "s.npz", joints=np.array(["A"]), **{f"run/{k}": v for k, v in named.items()})
     (found,) = sage(tmp_path / "s.npz").traces
-    np.testing.assert_allclose(found.position_error[3:8], [0.2, 0.2, -0.2, -0.2, -0.2], atol=1e-6)
+    np.testing.assert_allclose(found.position_error[3:8], [0.2, 0.2, 0.2, -0.2, -0.2], atol=1e-6)
     np.testing.assert_allclose(found.torque[3:8], [0.1, 0.1, 0.1, -0.1, -0.1], atol=1e-6)
+
+
+def test_the_jaw_s_shares_become_rad(tmp_path: Path) -> None:
+    """1,523 counts of the encoder from shut to open, 4,096 a turn; velocities are rad/s already."""
+    time = np.arange(0, 1, 0.02)
+    both = np.full((50, 2), 0.5)
+    arrays = {"command": 2 * both, "position": both, "velocity": both, "torque": both}
+    named = arrays | {"time_s": time, "command_time_s": time}
+    np.savez(tmp_path / "s.npz", joints=np.array(["Elbow", "Jaw"]), **{f"run/{k}": v for k, v in named.items()})
+    elbow, jaw = sage(tmp_path / "s.npz").traces
+    half = math.pi * 1523 / 4096
+    np.testing.assert_allclose([elbow.position_error, elbow.others["position"]], 0.5, rtol=1e-6)
+    np.testing.assert_allclose([jaw.position_error, jaw.others["position"]], half, rtol=1e-6)
+    np.testing.assert_allclose([elbow.velocity, jaw.velocity, elbow.torque, jaw.torque], 0.5, rtol=1e-6)
 
 
 def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
@@ -105,6 +119,14 @@ def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
         np.savez(tmp_path / "b.npz", **{**arrays, **linear, **scales, f"lstm.{name}": np.zeros(shape, np.float32)})
         with pytest.raises(InputError, match="is not the network of an ANYdrive"):
             anydrive(tmp_path / "b.npz")
+
+
+def test_every_joint_of_the_arm_moves_as_fast_as_it_says(shared: Path) -> None:
+    """Positions rise by what the velocities of the moment after say, of all joints alike."""
+    log = sage(shared / "actuators" / "sage_so101.npz")
+    for trace in (found for found in log.traces if found.recording == "frequency_sweep"):
+        rise, said = np.gradient(trace.others["position"])[:-1] * log.rate_hz, trace.velocity[1:]
+        assert (rise @ said) / (rise @ rise) == pytest.approx(1.0, abs=0.06), trace.actuator
 
 
 def test_the_anydrive_says_what_its_publishers_probed(shared: Path) -> None:
