@@ -18,8 +18,8 @@ from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
 STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at times, which are no torques
 # The log's torques are whole multiples of this: a count of the servo's register of its current, which is of 6.5 mA.
 STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
-# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523 where the other joints'
-# go in counts of the encoder, 4096 a turn. Its velocities are in rad/s, 2.33 times what its positions say.
+# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523 where those of other
+# joints go in counts of the encoder, 4096 a turn. Its velocities are in rad/s, 2.33 times what its positions say.
 SO101_JAW, SO101_JAW_RAD = "Jaw", 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
