@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from omegaconf import DictConfig
 
@@ -31,8 +32,9 @@ class LiveLine:
         """As `Progress.show`."""
         line = live_line(iteration, total, steps_per_s, figures, left_s)
         if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[2K" + line[: max(20, self._width - 1)])
-            sys.stderr.flush()
+            with suppress(OSError):  # of a terminal that is gone; its signal is on the way
+                sys.stderr.write("\r\x1b[2K" + line[: max(20, self._width - 1)])
+                sys.stderr.flush()
         elif time.perf_counter() >= self._next_plain or iteration == total:
             self._next_plain = time.perf_counter() + PLAIN_S
             print(line, file=sys.stderr, flush=True)
@@ -40,7 +42,8 @@ class LiveLine:
     def close(self) -> None:
         """Leave the line."""
         if sys.stderr.isatty():
-            sys.stderr.write("\n")
+            with suppress(OSError):
+                sys.stderr.write("\n")
 
 
 def caller_of(config: DictConfig, run: Run) -> Caller:
