@@ -6,12 +6,12 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 
 from omegaconf import DictConfig
 
 from npmp.experiments.common import Run, console, plain
 from npmp.training.run import Caller
+from npmp.training.signals import outliving, terminals
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
 SHOWN = (
@@ -22,27 +22,29 @@ PLAIN_S = 30.0  # seconds between lines where stderr is no terminal: a log file 
 
 
 class LiveLine:
-    """`npmp.training.log.Progress` as one line on stderr that is written over again and again."""
+    """`npmp.training.log.Progress` as one line on stderr that is written over again and again. A run outlives its
+    terminal: SIGHUP may be ignored, or come a moment after the first write that fails."""
 
     def __init__(self) -> None:
         self._width = console(stderr=True).width
         self._next_plain = -math.inf
+        self._terminals = terminals()
 
     def show(self, iteration: int, total: int, steps_per_s: float, left_s: float, figures: Mapping[str, float]) -> None:
         """As `Progress.show`."""
         line = live_line(iteration, total, steps_per_s, figures, left_s)
-        if sys.stderr.isatty():
-            with suppress(OSError):  # of a terminal that is gone; its signal is on the way
+        with outliving(self._terminals):
+            if sys.stderr.isatty():
                 sys.stderr.write("\r\x1b[2K" + line[: max(20, self._width - 1)])
                 sys.stderr.flush()
-        elif time.perf_counter() >= self._next_plain or iteration == total:
-            self._next_plain = time.perf_counter() + PLAIN_S
-            print(line, file=sys.stderr, flush=True)
+            elif time.perf_counter() >= self._next_plain or iteration == total:
+                self._next_plain = time.perf_counter() + PLAIN_S
+                print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave the line."""
-        if sys.stderr.isatty():
-            with suppress(OSError):
+        with outliving(self._terminals):
+            if sys.stderr.isatty():
                 sys.stderr.write("\n")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -18,6 +19,30 @@ class Stopped(KeyboardInterrupt):
         self.code = code
 
 
+def terminals() -> list[int]:
+    """Which of the process's own three streams are terminals; of one that is gone nobody can tell."""
+    return [stream for stream in (0, 1, 2) if os.isatty(stream)]
+
+
+def silence(streams: Sequence[int]) -> None:
+    """From now on what is written to these goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in streams:
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+@contextmanager
+def outliving(streams: Sequence[int]) -> Iterator[None]:
+    """Inside, a write that fails because these, terminals once, are gone ends nothing; they are silenced."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO or not streams:
+            raise
+        silence(streams)
+
+
 @contextmanager
 def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by nohup) do not
@@ -28,16 +53,13 @@ def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[lis
     """
     noted: list[signal.Signals] = []
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]  # of one that is gone nobody can tell
+    streams = terminals()
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
         name = signal.Signals(number)
         if number == hangup:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            for stream in terminals:
-                os.dup2(nowhere, stream)
-            os.close(nowhere)
+            silence(streams)
             if noted:
                 return
         elif noted:

@@ -144,20 +144,30 @@ def test_a_second_signal_does_not_wait() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> None:
-    """The run ends at a checkpoint, though nobody hears what it says."""
-    out = tmp_path / "run"
+def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> int:
+    """The exit code of a run whose terminal goes as soon as it has told an iteration."""
     child, terminal = pty.fork()
     if child == 0:
-        command = ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1", "steps=1000000"]
+        signal.signal(signal.SIGHUP, hangup)
+        command = ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1", f"steps={steps}"]
         os.execv(sys.executable, [sys.executable, "-m", "npmp.experiments.cli", *command])
     said = b""
     while b"steps/s" not in said:
         said += os.read(terminal, 1000)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
-    done, _ = checkpoint.load_latest(out / "checkpoints")[:2]
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> None:
+    """The run ends at a checkpoint, though nobody hears what it says."""
+    assert left_alone(data, tmp_path / "run", 1_000_000, signal.SIG_DFL) == 128 + signal.SIGHUP
+    done, _ = checkpoint.load_latest(tmp_path / "run" / "checkpoints")[:2]
     assert 0 < done < 1000
+
+
+def test_a_run_that_ignores_hangups_outlives_its_terminal(data: Path, tmp_path: Path) -> None:
+    assert left_alone(data, tmp_path / "run", 1024, signal.SIG_IGN) == 0
+    assert (tmp_path / "run" / "summary.json").is_file()
 
 
 def with_a_full_disk(arguments: list[str]) -> int:

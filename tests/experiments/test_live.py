@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,19 +25,3 @@ def test_the_live_line_in_full() -> None:
     assert live_line(7, 10, 1234.5, figures, 3723.0) == (
         "7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
     )
-
-
-def test_a_terminal_that_is_gone_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its signal may come a moment after the first write that it refuses."""
-
-    class Gone(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-        def write(self, text: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(sys, "stderr", Gone())
-    line = LiveLine()
-    line.show(1, 3, 100.0, 2.0, {"loss": 0.5})
-    line.close()
