@@ -10,7 +10,7 @@ import traceback
 from typing import TextIO
 
 from mocap_data.errors import InputError
-from npmp.training.signals import Stopped
+from npmp.training.signals import Stopped, silence
 
 OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 
@@ -75,7 +75,7 @@ def _told(error: Exception | KeyboardInterrupt) -> int:
         # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the broken pipe at
         # exit.
         with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            silence([sys.stdout.fileno()])
         return BROKEN_PIPE
     if isinstance(error, USER_ERRORS):
         return told_user(error)
