@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from mocap_data.errors import InputError, counted
@@ -18,6 +19,7 @@ from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_word
 from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.realtime import check_priority, prioritized
 from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
+from npmp.deploy.runtime import ONNXRUNTIME, RUNTIMES
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
 from npmp.deploy.warp import WarpRobot
@@ -36,28 +38,43 @@ def run(config: DictConfig, run: Run) -> int:
         )
     bundle = Bundle.read(config.target)
     if config.action == "check":
-        return check(bundle, check_priority(config.priority))
-    refuse_idle(config, run.given, "is of action=check", "priority")
+        return check(bundle, config.runtime, check_priority(config.priority))
+    refuse_idle(config, run.given, "is of action=check", "priority", "runtime")
     return trial(bundle, config, run)
 
 
-def check(bundle: Bundle, priority: int) -> int:
-    """Replay the golden recording; refuse what differs."""
-    policy, golden, contract = bundle.policy(), bundle.golden(), bundle.contract
+def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
+    """Replay the golden recording by a runtime, or by each that is here and knows the graph; refuse what differs."""
+    golden, contract = bundle.golden(), bundle.contract
+    steps, resets = len(golden.reset), int(golden.reset.sum())
+    say(f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz")
     with prioritized(priority) as granted:
         if not granted:
             say(f"priority={priority} is not granted by this system; other work may delay steps")
-        result = replay(policy, golden)
-    steps, resets = len(golden.reset), int(golden.reset.sum())
-    say(f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz")
-    say(f"largest difference from torch: {result.difference:.1e} rad over {steps:,} steps, {resets} of them resets")
-    say(f"fed with its own setpoints, not the recording's: {result.on_its_own:.1e} rad")
-    median, slow = np.quantile(1e6 * result.seconds[min(FIRST, steps // 2) :], (0.5, 0.99))
-    least = 1e6 * seconds_to_read((bundle.folder / GRAPH).stat().st_size)
-    say(f"a control step: median {median:.0f} us, p99 {slow:.0f} us; reading its weights once: {least:.0f} us")
-    if not result.difference <= TOLERANCE:
-        raise InputError(f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad")
+        for kind in RUNTIMES if runtime is None else (runtime,):
+            try:
+                policy = bundle.policy(kind)
+            except InputError as error:
+                if kind in (runtime, ONNXRUNTIME):
+                    raise
+                say(f"runtime={kind}: left out: {error}")
+                continue
+            result = replay(policy, golden)
+            off = f"{result.difference:.1e} rad over {steps:,} steps, {resets} of them resets"
+            say(f"runtime={kind}: largest difference from torch: {off}")
+            say(f"  fed with its own setpoints, not the recording's: {result.on_its_own:.1e} rad")
+            say(f"  a control step: {_times(result.seconds)}")
+            if not result.difference <= TOLERANCE:
+                raise InputError(f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad")
+        size = (bundle.folder / GRAPH).stat().st_size
+        say(f"reading its weights once, the least that a step can take: {_times(seconds_to_read(size))}")
     return 0
+
+
+def _times(seconds: NDArray[np.float64]) -> str:
+    """The first are not counted."""
+    median, slow = np.quantile(1e6 * seconds[min(FIRST, len(seconds) // 2) :], (0.5, 0.99))
+    return f"median {median:.0f} us, p99 {slow:.0f} us"
 
 
 def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:

@@ -66,7 +66,7 @@ def run(config: DictConfig, run: Run) -> int:
     above_zero(config, "seconds")
     check_priority(config.priority)
     bundle = Bundle.read(str(config.bundle))
-    contract, policy = bundle.contract, bundle.policy()
+    contract, policy = bundle.contract, bundle.policy(str(config.runtime))
     told: dict[str, Any] = {}
     kind, opened, recording = _opened(config, contract, run.seed, told)
     _refuse_what_does_nothing(config, run, kind, recording)

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import parse_json, reading, regular_file
+from npmp.deploy.runtime import ONNXRUNTIME, open_runtime
 from npmp.settings import from_mapping
 
 SCHEMA = "npmp.bundle"
@@ -35,7 +36,6 @@ DIGEST = 64  # characters
 PER_JOINT = ("home_pose", "kp", "kd", "torque_limit", "joint_range", "velocity_limit")
 RATES_HZ = (1.0, 1e5)  # of control at least, of physics at most: what is slower or faster is a slip [D]
 FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden recording that says anything [D]
-_OUTSIDE = b"\x0a\x08location"  # a key of ONNX's external data: protobuf's first field, of eight letters
 TOLERANCE = 1e-5  # [rad] of what a graph may answer otherwise than its golden recording, shown the same
 
 FloatArray = NDArray[np.float64]
@@ -189,13 +189,9 @@ class Bundle:
             with atomic_path(Path(folder) / name) as path:
                 path.write_bytes(data)
 
-    def policy(self) -> Policy:
-        """What acts, with empty memory.
-
-        Raises:
-          InputError: where onnxruntime is absent, or the graph is not what the contract says.
-        """
-        return Policy(self.contract, self._content[GRAPH], name=str(self.folder / GRAPH))
+    def policy(self, runtime: str = ONNXRUNTIME) -> Policy:
+        """What acts, with empty memory. Raises InputError as `Policy`."""
+        return Policy(self.contract, self._content[GRAPH], name=str(self.folder / GRAPH), runtime=runtime)
 
     def golden(self) -> Golden:
         """What was recorded when it was exported.
@@ -256,56 +252,35 @@ def _unsealed(data: bytes, path: Path) -> BundleContract:
 
 
 class Policy:
-    """Both levels by onnxruntime on one thread. One robot's: its memory goes from step to step."""
+    """Both levels on one thread. One robot's: its memory goes from step to step."""
 
-    def __init__(self, contract: BundleContract, graph: bytes, *, name: str = GRAPH):
-        """graph: the content of policy.onnx. name: what messages call it.
+    def __init__(self, contract: BundleContract, graph: bytes, *, name: str = GRAPH, runtime: str = ONNXRUNTIME):
+        """graph: the content of policy.onnx. name: what messages call it. runtime: `npmp.deploy.runtime.RUNTIMES`.
 
         Raises:
-          InputError: where onnxruntime is absent, or the graph is not what the contract says.
+          InputError: where the runtime is absent, or the graph is not what the contract says.
         """
         self.contract = contract
-        session = _session(graph, name)
-        joints, widths = len(contract.joint_names), contract.memory
+        joints = len(contract.joint_names)
         observed = sum(width for _, width, _, _ in contract.observation)
         self._told_width = len(contract.command) + len(contract.besides)
         told = {"obs": observed, "command": self._told_width}
-        _check_graph(session, told | widths, {"action": joints, **{f"{k}_next": v for k, v in widths.items()}}, name)
-        if session.get_modelmeta().custom_metadata_map.get("npmp") != contract.in_graph():
+        over = np.ones(observed + self._told_width)
+        over[2 * joints + 3 : 2 * joints + 6] = GRAVITY
+        self._runtime = open_runtime(runtime, graph, name, told=told, memory=contract.memory, joints=joints, over=over)
+        if self._runtime.described != contract.in_graph():
             raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
         self._names = ("joint_pos", "setpoint", "gyro", "accelerometer", "up", "command")
         self._widths = (*(width for _, width, _, _ in contract.observation), self._told_width)
-        # what is told less `less`, over `over`, is what the graph is shown; its own last answer is home's already
-        self._home = np.array(contract.home_pose)
-        self._told, self._over = np.zeros(sum(self._widths)), np.ones(sum(self._widths))
-        self._less, self._less_own = np.zeros_like(self._told), np.zeros_like(self._told)
+        # what is told less `less` is what the graph is shown; its own last answer is home's already
+        self._home, self._told = np.array(contract.home_pose), np.zeros_like(over)
+        self._less, self._less_own = np.zeros_like(over), np.zeros_like(over)
         self._less[: 2 * joints], self._less_own[:joints] = np.tile(self._home, 2), self._home
-        self._over[2 * joints + 3 : 2 * joints + 6] = GRAVITY
-        self._shown = np.zeros((1, sum(self._widths)), np.float32)
-        self._row = self._shown[0]
-        # two sets of memory: each run reads one and writes the other, and what failed is not remembered
-        remembered = {"action": joints, **widths}
-        self._memory = [{key: np.zeros((1, width), np.float32) for key, width in remembered.items()} for _ in range(2)]
-        self._actions = [memory["action"][0] for memory in self._memory]
-        self._session, self._turn, self._steps = session, 0, 0
-        self._bindings = [self._bound(self._memory[i], self._memory[1 - i], observed) for i in range(2)]
-
-    def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any], observed: int) -> Any:
-        binding = self._session.io_binding()
-        told = {"obs": self._shown[:, :observed], "command": self._shown[:, observed:]}
-        for name, array in {**before, **told}.items():
-            if name != "action":
-                binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        for name, array in after.items():
-            name = name if name == "action" else f"{name}_next"
-            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        return binding
+        self._steps = 0
 
     def reset(self) -> None:
         """An episode begins: memory empty, the last target the home pose."""
-        for memory in self._memory:
-            for array in memory.values():
-                array.fill(0.0)
+        self._runtime.reset()
         self._steps = 0
 
     def act(self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None) -> FloatArray:
@@ -323,7 +298,7 @@ class Policy:
         """
         less = self._less
         if setpoint is None:
-            setpoint, less = self._actions[self._turn], self._less_own
+            setpoint, less = self._runtime.last, self._less_own
         if self.contract.besides and np.shape(command) == (len(self.contract.command),):
             command = np.concatenate((np.asarray(command, np.float64), self._besides()))
         told = (readings.joint_pos, setpoint, readings.gyro, readings.accelerometer, readings.up, command)
@@ -333,16 +308,8 @@ class Policy:
             np.concatenate(told, out=self._told)
         except (TypeError, ValueError):
             np.concatenate(self._vectors(told), out=self._told)
-        np.subtract(self._told, less, self._told)
-        np.divide(self._told, self._over, self._told)
-        self._row[:] = self._told
-        if not math.isfinite(self._row.dot(self._row)):  # one that is not makes the sum of squares so
-            raise ValueError("what the robot senses or is told holds a value that is not finite")
-        self._session.run_with_iobinding(self._bindings[self._turn])
-        action = self._actions[1 - self._turn]
-        if not math.isfinite(action.dot(action)):
-            raise ValueError("the policy's answer is not finite")
-        self._turn, self._steps = 1 - self._turn, self._steps + 1
+        action = self._runtime.step(self._told, less)
+        self._steps += 1
         return self._home + action
 
     def _besides(self) -> FloatArray:
@@ -360,28 +327,6 @@ class Policy:
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
         return arrays
-
-
-def _session(graph: bytes, name: str) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InputError(f"running a bundle needs onnxruntime: pip install 'npmp[deploy]' ({error})") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3  # errors only, and these are raised
-    if _OUTSIDE in graph:  # else the runtime looks for weights beside the process, which no checksum covers
-        raise InputError(f"'{name}' has weights in another file; a bundle's graph holds them itself")
-    with reading(name):
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-def _check_graph(session: Any, inputs: Mapping[str, int], outputs: Mapping[str, int], name: str) -> None:
-    for found, expected in ((session.get_inputs(), inputs), (session.get_outputs(), outputs)):
-        shapes = {entry.name: (entry.type, entry.shape) for entry in found}
-        if shapes != {key: ("tensor(float)", [1, width]) for key, width in expected.items()}:
-            raise InputError(f"'{name}' does not fit its {CONTRACT}: it has {shapes!s:.200}, expected {dict(expected)}")
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -430,12 +375,12 @@ def replay(policy: Policy, golden: Golden) -> Replay:
     return Replay(float(shown), float(own_way), seconds)
 
 
-def seconds_to_read(num_bytes: int) -> float:
-    """The time that one core takes to read so many bytes once, as the largest of their numbers: the least that any
-    step with so many weights can take."""
-    weights, times = np.ones(num_bytes // 4, np.float32), []
-    for _ in range(200):
+def seconds_to_read(num_bytes: int) -> FloatArray:
+    """(2000,) the times that one core takes to read so many bytes once, as the largest of their numbers: the least that
+    any step with so many weights can take."""
+    weights, times = np.ones(num_bytes // 4, np.float32), np.empty(2000)
+    for i in range(len(times)):
         begun = time.perf_counter()
         weights.max()
-        times.append(time.perf_counter() - begun)
-    return float(np.median(times))
+        times[i] = time.perf_counter() - begun
+    return times

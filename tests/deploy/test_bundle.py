@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ import pytest
 from mocap_data.errors import InputError
 from npmp.deploy import Bundle, Readings
 from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH, SCHEMA, VERSION, Policy, _sealed, replay
+from npmp.deploy.runtime import RUNTIMES
 
-if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime", "numba")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 toys_path = Path(__file__).with_name("toys.py")
@@ -36,6 +36,11 @@ def bundle(tmp_path: Path) -> Any:
     return toys.write(tmp_path / "bundle")
 
 
+@pytest.fixture(params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def resealed(folder: Path, **changes: Any) -> None:
     """bundle.json as someone would write it who knows how it is sealed."""
     content = json.loads((folder / CONTRACT).read_text())
@@ -45,8 +50,8 @@ def resealed(folder: Path, **changes: Any) -> None:
 # --- acting ---
 
 
-def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle) -> None:
-    policy = bundle.policy()
+def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle, runtime: str) -> None:
+    policy = bundle.policy(runtime)
     # at rest: (1 g, 0); then half of that and h_low = 1: (2.5, 1); then (1.25 + 3, 0.5 + 2)
     for action in ((1.0, 0.0), (2.5, 1.0), (4.25, 2.5)):
         np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, action, rtol=1e-6)
@@ -55,16 +60,16 @@ def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle) -> Non
     np.testing.assert_allclose(policy.act(moved, [2.0]) - toys.HOME, (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0), rtol=1e-6)
 
 
-def test_a_setpoint_that_was_not_its_own_is_seen(bundle: Bundle) -> None:
-    policy = bundle.policy()
+def test_a_setpoint_that_was_not_its_own_is_seen(bundle: Bundle, runtime: str) -> None:
+    policy = bundle.policy(runtime)
     policy.act(STILL, [0.0])
     np.testing.assert_allclose(policy.act(STILL, [0.0], setpoint=toys.HOME + [4.0, 2.0]) - toys.HOME, (4.0, 2.0))
 
 
-def test_the_same_bits_every_time(bundle: Bundle) -> None:
+def test_the_same_bits_every_time(bundle: Bundle, runtime: str) -> None:
     rng = np.random.default_rng(0)
     rows = [Readings(rng.normal(size=2), *rng.normal(size=(3, 3))) for _ in range(50)]
-    first, second = bundle.policy(), bundle.policy()
+    first, second = bundle.policy(runtime), bundle.policy(runtime)
     answers = [first.act(row, [0.3]) for row in rows]
     np.testing.assert_array_equal([second.act(row, [0.3]) for row in rows], answers)
     first.reset()
@@ -88,32 +93,33 @@ def test_the_same_bits_every_time(bundle: Bundle) -> None:
     ],
 )
 def test_what_it_is_not_made_for_is_refused_and_not_remembered(
-    bundle: Bundle, readings: Readings, command: list[float], said: str
+    bundle: Bundle, runtime: str, readings: Readings, command: list[float], said: str
 ) -> None:
-    policy = bundle.policy()
+    policy = bundle.policy(runtime)
     policy.act(STILL, [0.0])
     with pytest.raises(ValueError, match=said):
         policy.act(readings, command)
     np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, (2.5, 1.0), rtol=1e-6)
 
 
-def test_an_answer_that_is_not_finite_is_not_remembered(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = bundle.policy()
-    policy.act(STILL, [0.0])
+def test_an_answer_that_is_not_finite_is_not_remembered(runtime: str) -> None:
+    """The toy's action times command over command, which is no number where 0 is asked for."""
+    import onnx
 
-    def fails(_: object) -> None:
-        for array in policy._memory[1 - policy._turn].values():  # what it gives back
-            array.fill(np.nan)
+    model = onnx.load_model_from_string(toys.graph(toys.contract()))
+    last = next(node for node in model.graph.node if node.output[0] == "action")
+    last.output[0] = "plain"
+    for kind, inputs, output in (("Div", ("command", "command"), "share"), ("Mul", ("plain", "share"), "action")):
+        model.graph.node.append(onnx.helper.make_node(kind, inputs, [output]))
+    policy = Policy(toys.contract(), model.SerializeToString(), runtime=runtime)
+    np.testing.assert_allclose(policy.act(STILL, [1.0]) - toys.HOME, (2.0, 1.0), rtol=1e-6)
+    with pytest.raises(ValueError, match="the policy's answer is not finite"):
+        policy.act(STILL, [0.0])
+    np.testing.assert_allclose(policy.act(STILL, [1.0]) - toys.HOME, (4.0, 2.5), rtol=1e-6)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(policy, "_session", SimpleNamespace(run_with_iobinding=fails))
-        with pytest.raises(ValueError, match="the policy's answer is not finite"):
-            policy.act(STILL, [0.0])
-    np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, (2.5, 1.0), rtol=1e-6)
 
-
-def test_its_golden_recording(bundle: Bundle) -> None:
-    result = replay(bundle.policy(), bundle.golden())
+def test_its_golden_recording(bundle: Bundle, runtime: str) -> None:
+    result = replay(bundle.policy(runtime), bundle.golden())
     assert result.difference < 1e-6 and result.on_its_own < 1e-6 and len(result.seconds) == 100
     off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
     assert replay(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)  # at the first step
@@ -130,10 +136,15 @@ def test_nothing_heavy_is_imported(bundle: Bundle) -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_without_onnxruntime_it_says_what_to_install(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(InputError, match=r"pip install 'npmp\[deploy\]'"):
-        bundle.policy()
+def test_without_its_runtime_it_says_what_to_install(
+    bundle: Bundle, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "npmp.deploy.compiled", raising=False)
+    monkeypatch.setitem(sys.modules, runtime, None)
+    with pytest.raises(InputError, match=rf"needs {runtime}.*pip install 'npmp\[deploy\]'"):
+        bundle.policy(runtime)
+    with pytest.raises(InputError, match="no runtime 'tvm'; there are onnxruntime, numba"):
+        bundle.policy("tvm")
 
 
 # --- files ---
@@ -216,18 +227,20 @@ def test_other_checksums_may_be_zeros(tmp_path: Path) -> None:
         {"home_pose": [0.1, -0.3]},
     ],
 )
-def test_metadata_of_something_else_does_not_pass_with_a_new_seal(bundle: Bundle, changes: dict[str, Any]) -> None:
+def test_metadata_of_something_else_does_not_pass_with_a_new_seal(
+    bundle: Bundle, runtime: str, changes: dict[str, Any]
+) -> None:
     resealed(bundle.folder, **changes)
     with pytest.raises(InputError, match="contracts differ"):
-        Bundle.read(bundle.folder).policy()
+        Bundle.read(bundle.folder).policy(runtime)
 
 
-def test_a_graph_of_other_widths_is_refused(bundle: Bundle) -> None:
+def test_a_graph_of_other_widths_is_refused(bundle: Bundle, runtime: str) -> None:
     wider = replace(bundle.contract, memory={**bundle.contract.memory, "z": 2})
     with pytest.raises(InputError, match="does not fit its bundle"):
-        Policy(wider, toys.graph(toys.contract()))
+        Policy(wider, toys.graph(toys.contract()), runtime=runtime)
     with pytest.raises(InputError):
-        Policy(bundle.contract, b"no graph")
+        Policy(bundle.contract, b"no graph", runtime=runtime)
 
 
 def test_weights_outside_of_the_graph_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from npmp import artifact, policies, robots, tasks
 from npmp.actuators.models import ActuatorContract, make
 from npmp.deploy.bundle import TOLERANCE, Readings, replay
 from npmp.deploy.export import contract_of, export, record
+from npmp.deploy.runtime import RUNTIMES
 from npmp.deploy.web import refuse_other_commands
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -26,7 +27,7 @@ from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Walk, WalkConfig
 
-if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime", "numba")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 
@@ -55,8 +56,9 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     assert len(golden.reset) == 160 and golden.reset.sum() >= 4 and golden.reset[0]
     assert contract.golden == {"steps": 160, "resets": int(golden.reset.sum()), "seed": 0}
     assert np.ptp(golden.target, 0).max() > 0.1  # it moves
-    result = replay(bundle.policy(), golden)
-    assert result.difference <= TOLERANCE and result.on_its_own < 1e-2
+    for runtime in RUNTIMES:
+        result = replay(bundle.policy(runtime), golden)
+        assert result.difference <= TOLERANCE and result.on_its_own < 1e-2
 
     robot = robots.load(contract.robot)
     assert contract.joint_names == list(robot.joint_names) and contract.command == policy.contract.command

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from npmp import policies
+from npmp.deploy.runtime import RUNTIMES
 from npmp.experiments import cli
 
-if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime", "numba")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 
@@ -27,12 +28,23 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
     assert about["policy_sha256"] == own["weights_sha256"] and about["module_sha256"] == own["module_sha256"]
     assert cli.main(["bundle", "check", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "over 120 steps" in said and "reading its weights once" in said
+    assert all(f"runtime={name}: largest difference" in said for name in RUNTIMES) and "over 120 steps" in said
+    assert "reading its weights once" in said
+    assert cli.main(["bundle", "check", str(out), "runtime=numba"]) == 0
+    assert "runtime=onnxruntime" not in capsys.readouterr().out
+    assert cli.main(["bundle", "check", str(out), "runtime=tvm"]) == 2
+    assert "there are onnxruntime, numba" in capsys.readouterr().err
     assert cli.main(["bundle", "check", str(out), "priority=100"]) == 2
     assert "1 to 99 is expected" in capsys.readouterr().err
     assert cli.main(["bundle", "trial", str(out), "priority=20", f"out={tmp_path / 'trial'}"]) == 2
     assert "priority=20 is of action=check" in capsys.readouterr().err
     assert cli.main(["bundle", "check", str(out), "priority=20"]) == 0
+    driven, again = tmp_path / "driven", tmp_path / "again"
+    quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
+    assert cli.main(["deploy", str(out), "runtime=numba", *quick, f"out={driven}"]) == 0
+    assert cli.main(["deploy", str(out), f"log={driven}", f"out={again}"]) == 0
+    played = json.loads((again / "deploy.json").read_text())["playback"]
+    assert played["steps"] >= 100 and 0.0 < played["target_difference_rad"] < 1e-4  # other sums, other rounding
     assert cli.main(["inspect", str(out)]) == 0
     assert "kind: bundle" in capsys.readouterr().out
 

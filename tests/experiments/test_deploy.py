@@ -49,7 +49,8 @@ class Stand:
 
     contract = contract_of()
 
-    def policy(self) -> Standing:
+    def policy(self, runtime: str) -> Standing:
+        assert runtime == "onnxruntime"
         return Standing(robots.load("anymal_b").home_joints)
 
 
@@ -126,7 +127,7 @@ def test_a_playback_that_answers_otherwise(
         ["bundle", f"log={tmp_path / 'sim'}", f"out={tmp_path / 'again'}"],
     )
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
-    monkeypatch.setattr(Stand, "policy", lambda _: Standing(home + 2e-3))
+    monkeypatch.setattr(Stand, "policy", lambda *_: Standing(home + 2e-3))
     assert deploy.main(again) == 3
     assert "the bundle does not answer as it did" in capsys.readouterr().out
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), policy_sha256="1" * 64))
