@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ from omegaconf import DictConfig
 from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
 from npmp import robots
-from npmp.deploy import Bundle, BundleContract
+from npmp.deploy import Bundle, BundleContract, Policy
 from npmp.deploy.bundle import GRAPH, TOLERANCE, replay, seconds_to_read
 from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words, refuse_unlike
 from npmp.deploy.drake import DrakeRobot
@@ -48,17 +49,11 @@ def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
     golden, contract = bundle.golden(), bundle.contract
     steps, resets = len(golden.reset), int(golden.reset.sum())
     say(f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz")
+    policies = _policies(bundle, runtime)  # made before others have to wait
     with prioritized(priority) as granted:
         if not granted:
             say(f"priority={priority} is not granted by this system; other work may delay steps")
-        for kind in RUNTIMES if runtime is None else (runtime,):
-            try:
-                policy = bundle.policy(kind)
-            except InputError as error:
-                if kind in (runtime, ONNXRUNTIME):
-                    raise
-                say(f"runtime={kind}: left out: {error}")
-                continue
+        for kind, policy in policies:
             result = replay(policy, golden)
             off = f"{result.difference:.1e} rad over {steps:,} steps, {resets} of them resets"
             say(f"runtime={kind}: largest difference from torch: {off}")
@@ -69,6 +64,24 @@ def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
         size = (bundle.folder / GRAPH).stat().st_size
         say(f"reading its weights once, the least that a step can take: {_times(seconds_to_read(size))}")
     return 0
+
+
+def _policies(bundle: Bundle, runtime: str | None) -> list[tuple[str, Policy]]:
+    """By the runtime that is named, or by each that is installed; what numba does not know is left to the other."""
+    if runtime is not None:
+        return [(runtime, bundle.policy(runtime))]
+    found, refused = [], []
+    for kind in RUNTIMES:
+        try:
+            found.append((kind, bundle.policy(kind)))
+        except InputError as error:
+            if kind == ONNXRUNTIME and importlib.util.find_spec(kind) is not None:
+                raise
+            refused.append(error)
+            say(f"runtime={kind} is left out: {error}")
+    if not found:
+        raise refused[0]
+    return found
 
 
 def _times(seconds: NDArray[np.float64]) -> str:

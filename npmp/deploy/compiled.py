@@ -8,7 +8,7 @@ what is true is 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from mocap_data.errors import InputError
+from mocap_data.outside import reading
 
 ALIGNED = 16  # numbers: a cache line of 64 bytes
+MOST_NUMBERS, MOST_ROWS = 1 << 27, 100_000  # 0.5 GB; ours have 0.7 million numbers and 200 rows
+OPSETS = (18, 25)  # in between, nothing changed in what is known here
 ZERO, HALF, ONE, TWO, NINE = (np.float32(value) for value in (0.0, 0.5, 1.0, 2.0, 9.0))
 # tanh's continued fraction, six levels deep, as a quotient of polynomials of x^2
 N0, N1, N2 = (np.float32(value) for value in (135135.0, 17325.0, 378.0))
@@ -81,9 +84,20 @@ REDUCING = (Operation.ReduceSum, Operation.ReduceL2, Operation.ReduceMin, Operat
 
 
 @njit(fastmath=ANY_ORDER, error_model="numpy", inline="always")
+def _least(x: Any, y: Any) -> Any:
+    """What is no number stays so; numba's own min and max may lose it."""
+    return y if x > y or y != y else x
+
+
+@njit(fastmath=ANY_ORDER, error_model="numpy", inline="always")
+def _most(x: Any, y: Any) -> Any:
+    return y if x < y or y != y else x
+
+
+@njit(fastmath=ANY_ORDER, error_model="numpy", inline="always")
 def _tanh(x: Any) -> Any:
     """To 3e-7: beyond 9 it is 1 in single precision, and of half of x the fraction is as exact as that."""
-    half = HALF * min(max(x, -NINE), NINE)
+    half = HALF * _least(_most(x, -NINE), NINE)
     square = half * half
     over = half * (N0 + square * (N1 + square * (N2 + square)))
     under = D0 + square * (D1 + square * (D2 + square * D3))
@@ -95,9 +109,9 @@ def _rare(operation: int, x: Any, y: Any, z: Any) -> Any:
     if operation == Operation.Div:
         return x / y
     if operation == Operation.Min:
-        return min(x, y)
+        return _least(x, y)
     if operation == Operation.Max:
-        return max(x, y)
+        return _most(x, y)
     if operation == Operation.Pow:
         return x**y
     if operation == Operation.Less:
@@ -138,7 +152,7 @@ def _rare(operation: int, x: Any, y: Any, z: Any) -> Any:
         return np.float32(x != x)
     if operation == Operation.Where:
         return y if x != ZERO else z
-    return min(max(x, y), z)  # Clip
+    return _least(_most(x, y), z)  # Clip
 
 
 @njit(fastmath=ANY_ORDER, error_model="numpy")
@@ -184,8 +198,8 @@ def execute(table: NDArray[np.int64], values: NDArray[np.float32]) -> None:
                 out[i] = HALF + HALF * _tanh(HALF * x[i])
         elif operation == Operation.Elu:
             for i in range(n):
-                t = _tanh(HALF * min(x[i], ZERO))
-                out[i] = max(x[i], ZERO) + TWO * t / (ONE - t)  # exp(x) - 1 without its rounding near 0
+                t = _tanh(HALF * _least(x[i], ZERO))
+                out[i] = _most(x[i], ZERO) + TWO * t / (ONE - t)  # exp(x) - 1 without its rounding near 0
         elif operation == Operation.Add:
             for i in range(n):
                 out[i] = x[i] + y[i]
@@ -206,9 +220,13 @@ def execute(table: NDArray[np.int64], values: NDArray[np.float32]) -> None:
                 total += x[i] * x[i]
             out[0] = np.sqrt(total)
         elif operation == Operation.ReduceMin:
-            out[0] = x.min()
+            out[0] = x[0]
+            for i in range(1, width):
+                out[0] = _least(out[0], x[i])
         elif operation == Operation.ReduceMax:
-            out[0] = x.max()
+            out[0] = x[0]
+            for i in range(1, width):
+                out[0] = _most(out[0], x[i])
         else:
             for i in range(n):
                 out[i] = _rare(operation, x[i], y[i], z[i])
@@ -223,22 +241,24 @@ def advance(
     values: NDArray[np.float32],
     memory: NDArray[np.float32],
     after: NDArray[np.float32],
-    answer: NDArray[np.float32],
+    last: NDArray[np.float32],
 ) -> int:
-    """A control step: (told - less) / over goes to the beginning of `values`, and `after` to `memory`.
+    """A control step: (told - less) / over goes to the beginning of `values`, of `after` the first go to `last` and the
+    others to `memory`.
 
-    memory, after, answer: parts of `values`. Returns 1 where something told, 2 where something of the answer is not
-    finite: the memory is then as it was.
+    memory, after: parts of `values`. Returns 1 where something told, 2 where something of `after` is not finite: memory
+    and `last` are then as they were.
     """
     for i in range(len(told)):
         values[i] = (told[i] - less[i]) / over[i]
         if not np.isfinite(values[i]):
             return 1
     execute(table, values)
-    for i in range(len(answer)):
-        if not np.isfinite(answer[i]):
+    for i in range(len(after)):
+        if not np.isfinite(after[i]):
             return 2
-    memory[:] = after
+    last[:] = after[: len(last)]
+    memory[:] = after[len(last) :]
     return 0
 
 
@@ -249,34 +269,41 @@ class Table:
     """The rows that `execute` takes, and the array that they are about."""
 
     def __init__(
-        self, graph: onnx.GraphProto, *, before: Mapping[str, int], after: Mapping[str, int], name: str = "the graph"
+        self, model: onnx.ModelProto, *, before: Mapping[str, int], after: Mapping[str, int], name: str = "the graph"
     ):
         """before, after: widths of the graph's inputs and outputs; their values lie one behind another in this order,
         from 0 and from `self.after` on.
 
         Raises:
-          InputError: for an operation, or a use of one, that is not known here.
+          InputError: for a graph that is none, or for an operation, or a use of one, that is not known here.
         """
-        self.name = name
+        with reading(name):
+            _check(model)
+            self._numbers = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         self._rows: list[tuple[int, ...]] = []
         self._places: dict[str, int] = {}
-        self._widths = dict(before)
+        self._widths: dict[str, int] = {}
         self._constants: list[tuple[int, NDArray[np.float32]]] = []
-        self._numbers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self._asked: dict[str, int] = {}
+        self._special: dict[str, Callable[[Sequence[str], Sequence[str], dict[str, Any]], None]] = {
+            "Gemm": self._gemm, "MatMul": self._matmul, "LayerNormalization": self._normalization, "Clip": self._clip,
+            "Identity": self._identity, "Concat": self._concat, "Split": self._split, "Slice": self._slice,
+        }  # fmt: skip
         self._end = 0
         for key, width in before.items():
-            self._places[key], self._end = self._end, self._end + width
-        self.after = self._new(sum(after.values()))
-        self._asked, place = {}, self.after
+            if key in self._numbers:
+                raise InputError(f"'{name}': its input '{key}' is a constant, too")
+            self._places[key], self._widths[key], self._end = self._end, width, self._end + width
+        self.after = place = self._new(sum(after.values()))
         for key, width in after.items():
             self._asked[key], place = place, place + width
-        for node in graph.node:
+        for node in model.graph.node:
             try:
                 self._add(node)
-            except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+            except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
                 raise InputError(
                     f"'{name}': runtime=numba cannot do {node.op_type!r:.40} as it is used there ({error!s:.100}); "
-                    f"runtime=onnxruntime does"
+                    f"runtime=onnxruntime may"
                 ) from error
         for key, width in after.items():
             if self._widths.get(key) != width:
@@ -297,15 +324,19 @@ class Table:
     def _new(self, width: int) -> int:
         start = self._end + -self._end % ALIGNED
         self._end = start + width
+        if self._end > MOST_NUMBERS:
+            raise ValueError(f"more than {MOST_NUMBERS:,} numbers")
         return start
 
     def _row(self, operation: Operation, inputs: Sequence[int], out: int, n: int, width: int) -> None:
         x, y, z = (*inputs, 0, 0, 0)[:3]
         self._rows.append((int(operation), x, y, z, out, n, width))
+        if len(self._rows) > MOST_ROWS:
+            raise ValueError(f"more than {MOST_ROWS:,} operations")
 
     def _output(self, key: str, width: int, place: int | None = None) -> int:
         """Where a value is, of which there is none yet: at `place`, if it is a part of another."""
-        if width < 1 or key in self._widths or key in self._numbers:
+        if width < 1 or not key or key in self._widths or key in self._numbers:
             raise ValueError(f"'{key}' has no numbers, or twice")
         if place is None:
             place = self._asked[key] if key in self._asked else self._new(width)
@@ -319,8 +350,10 @@ class Table:
 
     def _numbers_of(self, key: str) -> NDArray[Any]:
         numbers = self._numbers[key]
-        if not numbers.size or numbers.size != (1, *numbers.shape)[-1]:
+        if not numbers.size or numbers.ndim > 2 or numbers.size != (1, *numbers.shape)[-1]:
             raise ValueError(f"'{key}' is no vector")
+        if numbers.dtype not in (np.float32, np.bool_):
+            raise ValueError(f"'{key}' is {numbers.dtype}")
         return numbers.ravel()
 
     def _width(self, key: str) -> int:
@@ -342,55 +375,57 @@ class Table:
 
     def _add(self, node: onnx.NodeProto) -> None:
         given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-        known = getattr(self, f"_do_{node.op_type.lower()}", None)
+        inputs, outputs = list(node.input), list(node.output)
         if node.domain not in ("", "ai.onnx"):
             raise ValueError(f"of {node.domain!r:.40}")
-        if known is not None:
-            known(list(node.input), list(node.output), given)
+        if node.op_type in self._special:
+            self._special[node.op_type](inputs, outputs, given)
             return
         operation = Operation[node.op_type]
         if operation in REDUCING:
-            _last_axis(self._numbers[node.input[1]] if len(node.input) > 1 else given["axes"])
-            x, width = self._vector(node.input[0])
+            along = self._numbers[inputs[1]]
+            _last_axis(along)
+            x, width = self._vector(inputs[0])
             if not given.get("keepdims", 1):
                 raise ValueError("without keepdims")
-            self._row(operation, (x,), self._output(node.output[0], 1), 1, width)
+            self._row(operation, (x,), self._output(outputs[0], 1), 1, width)
             return
         count = 1 if operation in UNARY else 2 if operation in BINARY else 3
-        if operation < Operation.Tanh or len(node.input) != count or given.get("alpha", 1.0) != 1.0:
-            raise ValueError(f"{len(node.input)} inputs, {given}")
-        n = max(map(self._width, node.input))
-        inputs = [self._vector(key, n)[0] for key in node.input]
-        self._row(operation, inputs, self._output(node.output[0], n), n, n)
+        if operation < Operation.Tanh or len(inputs) != count or given.get("alpha", 1.0) != 1.0:
+            raise ValueError(f"{len(inputs)} inputs, {given}")
+        n = max(map(self._width, inputs))
+        places = [self._vector(key, n)[0] for key in inputs]
+        self._row(operation, places, self._output(outputs[0], n), n, n)
 
-    def _product(self, x: str, weights: NDArray[Any], bias: NDArray[Any] | float, out: str) -> None:
+    def _product(self, x: str, weights: NDArray[Any], bias: NDArray[Any], out: str) -> None:
         """weights: (n, width)"""
         place, width = self._vector(x)
         n, expected = weights.shape
-        if expected != width:
-            raise ValueError(f"'{x}' has {width} numbers, the weights are for {expected}")
-        inputs = place, self._constant(weights), self._constant(np.broadcast_to(np.ravel(bias), n))
+        if expected != width or weights.dtype != np.float32:
+            raise ValueError(f"'{x}' has {width} numbers, the {weights.dtype} weights are for {expected}")
+        inputs = place, self._constant(weights), self._constant(np.broadcast_to(bias, n))
         self._row(Operation.Gemm, inputs, self._output(out, n), n, width)
 
-    def _do_gemm(self, inputs: list[str], outputs: list[str], given: dict[str, Any]) -> None:
+    def _bias(self, inputs: Sequence[str]) -> NDArray[Any]:
+        return self._numbers_of(inputs[2]) if len(inputs) > 2 and inputs[2] else np.zeros(1, np.float32)
+
+    def _gemm(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
         if given.get("alpha", 1.0) != 1.0 or given.get("beta", 1.0) != 1.0 or given.get("transA", 0):
             raise ValueError("scaled, or transposed")
         weights = self._numbers[inputs[1]]
-        bias = self._numbers[inputs[2]] if len(inputs) > 2 else 0.0
-        self._product(inputs[0], weights if given.get("transB", 0) else weights.T, bias, outputs[0])
+        self._product(inputs[0], weights if given.get("transB", 0) else weights.T, self._bias(inputs), outputs[0])
 
-    def _do_matmul(self, inputs: list[str], outputs: list[str], _: dict[str, Any]) -> None:
-        self._product(inputs[0], self._numbers[inputs[1]].T, 0.0, outputs[0])
+    def _matmul(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
+        self._product(inputs[0], self._numbers[inputs[1]].T, np.zeros(1, np.float32), outputs[0])
 
-    def _do_layernormalization(self, inputs: list[str], outputs: list[str], given: dict[str, Any]) -> None:
+    def _normalization(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
         _last_axis([given.get("axis", -1)])
         x, n = self._vector(inputs[0])
         scale = self._vector(inputs[1], n)[0]
-        bias = np.broadcast_to(np.ravel(self._numbers[inputs[2]]) if len(inputs) > 2 else 0.0, n)
-        behind = self._constant(np.append(bias, given.get("epsilon", 1e-5)))
+        behind = self._constant(np.append(np.broadcast_to(self._bias(inputs), n), given.get("epsilon", 1e-5)))
         self._row(Operation.LayerNormalization, (x, scale, behind), self._output(outputs[0], n), n, n)
 
-    def _do_clip(self, inputs: list[str], outputs: list[str], _: dict[str, Any]) -> None:
+    def _clip(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
         x, n = self._vector(inputs[0])
         bounds = []
         for i, none in ((1, -math.inf), (2, math.inf)):
@@ -398,11 +433,11 @@ class Table:
             bounds.append(self._vector(inputs[i], n)[0] if given else self._constant(np.full(n, none)))
         self._row(Operation.Clip, (x, *bounds), self._output(outputs[0], n), n, n)
 
-    def _do_identity(self, inputs: list[str], outputs: list[str], _: dict[str, Any]) -> None:
+    def _identity(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
         place, width = self._vector(inputs[0])
         self._output(outputs[0], width, place)
 
-    def _do_concat(self, inputs: list[str], outputs: list[str], given: dict[str, Any]) -> None:
+    def _concat(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
         _last_axis([given["axis"]])
         parts = [self._vector(key) for key in inputs]
         out = self._output(outputs[0], sum(width for _, width in parts))
@@ -410,30 +445,51 @@ class Table:
             self._row(Operation.Copy, (place,), out, width, width)
             out += width
 
-    def _do_split(self, inputs: list[str], outputs: list[str], given: dict[str, Any]) -> None:
+    def _split(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
         """Parts of a value are where it is."""
         _last_axis([given.get("axis", 0)])
         place, width = self._vector(inputs[0])
         if len(inputs) > 1:
             widths = [int(part) for part in self._numbers[inputs[1]]]
         else:  # equal ones, the last with what is left
-            each = -(-width // len(outputs))
-            widths = [*[each] * (len(outputs) - 1), width - each * (len(outputs) - 1)]
+            each = -(-width // given["num_outputs"])
+            widths = [*[each] * (given["num_outputs"] - 1), width - each * (given["num_outputs"] - 1)]
         if len(widths) != len(outputs) or min(widths) < 1 or sum(widths) != width:
             raise ValueError(f"{width} numbers into {widths}")
         for key, part in zip(outputs, widths, strict=True):
             self._output(key, part, place)
             place += part
 
-    def _do_slice(self, inputs: list[str], outputs: list[str], _: dict[str, Any]) -> None:
+    def _slice(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
         start, end, axis, *step = (self._numbers[key] for key in inputs[1:])
         _last_axis(axis)
         place, width = self._vector(inputs[0])
         (first,), (last,), (by,) = start, end, step[0] if step else [1]
-        taken = range(width)[int(first) : None if by < 0 and last < -width else int(last) : int(by)]
+        taken = range(width)[int(first) : int(last) : int(by)]
+        if by == 1:
+            self._output(outputs[0], len(taken), place + taken.start)
+            return
         out = self._output(outputs[0], len(taken))
         for i, j in enumerate(taken):
             self._row(Operation.Copy, (place + j,), out + i, 1, 1)
+
+
+def _check(model: onnx.ModelProto) -> None:
+    """Raise what says that a model is none, or is not of the version of ONNX that is meant here."""
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    if model.functions:
+        raise ValueError("runtime=numba knows no functions of a graph's own")
+    if not OPSETS[0] <= versions.get("", 0) <= OPSETS[1]:
+        raise ValueError(
+            f"runtime=numba knows ONNX's operations of versions {OPSETS[0]} to {OPSETS[1]}, not {versions}"
+        )
+    tensors = model.graph.initializer
+    if any(tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors):
+        raise ValueError("it has weights in another file; a bundle's graph holds them itself")
+    names = [entry.name for entry in (*tensors, *model.graph.input)]
+    if len(set(names)) < len(names):
+        raise ValueError("two of its inputs and constants have one name")
+    onnx.checker.check_model(model, full_check=True)  # names, types and shapes of everything
 
 
 def _last_axis(axes: Sequence[int] | NDArray[Any]) -> None:

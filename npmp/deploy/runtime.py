@@ -6,7 +6,8 @@ Each has one robot's memory. A step reads it and writes aside, so one that fails
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,10 @@ ONNXRUNTIME = "onnxruntime"
 NOT_FINITE = ("what the robot senses or is told holds a value that is not finite", "the policy's answer is not finite")
 Float32Array = NDArray[np.float32]
 Float64Array = NDArray[np.float64]
-_OUTSIDE = b"\x0a\x08location"  # a key of ONNX's external data: protobuf's first field, of eight letters
+_OUTSIDE = (
+    b"\x0a\x08location"  # a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
+)
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
 
 
 class Runtime(Protocol):
@@ -27,13 +31,13 @@ class Runtime(Protocol):
 
     @property
     def last(self) -> Float32Array:
-        """(nu,) the action of the last step, zeros at first."""
+        """(nu,) the action of the last step, zeros at first; it may change with the next."""
         ...
 
     def step(self, told: Float64Array, less: Float64Array) -> Float32Array:
         """(nu,) the action that follows.
 
-        told: (o + c,) obs, then command; the graph is shown (told - less) / over. It may be changed.
+        told: (o + c,) obs, then command; the graph is shown (told - less) / over. What is in it may be gone afterwards.
 
         Raises:
           ValueError: for what is not finite, told or answered; the memory is then that of before.
@@ -81,10 +85,11 @@ class OnnxRuntime:
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3  # errors only, and these are raised
+        options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)  # no place for what _OUTSIDE does not find
         with reading(name):
             session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         given, answered = (
-            {entry.name: (entry.type == "tensor(float)", entry.shape) for entry in entries}
+            [(entry.name, entry.type == "tensor(float)", entry.shape) for entry in entries]
             for entries in (session.get_inputs(), session.get_outputs())
         )
         _check_graph(given, answered, told, remembered, name)
@@ -141,20 +146,20 @@ class NumbaRuntime:
         except ImportError as error:
             raise _absent("numba and onnx", error) from error
         with reading(name):
-            model = onnx.load_from_string(graph)
+            model = onnx.load_model_from_string(graph)
         given, answered = (
-            {entry.name: _shape(entry.type.tensor_type) for entry in entries}
+            [(entry.name, *_shape(entry.type.tensor_type)) for entry in entries]
             for entries in (model.graph.input, model.graph.output)
         )
         _check_graph(given, answered, told, remembered, name)
         self.described = {entry.key: entry.value for entry in model.metadata_props}.get("npmp")
-        last = {"the action before" if key == "action" else key: width for key, width in remembered.items()}
+        joints, widths = remembered["action"], {k: width for k, width in remembered.items() if k != "action"}
         asked = {_next(key): width for key, width in remembered.items()}
-        table = Table(model.graph, before={**told, **last}, after=asked, name=name)
-        values, width, joints = table.values(), sum(remembered.values()), remembered["action"]
-        memory, after = (values[start : start + width] for start in (sum(told.values()), table.after))
-        self._rows, self._advance, self._memory, self.last = table.rows, advance, memory, memory[:joints]
-        self._arrays = (over, values, memory, after, after[:joints])
+        table = Table(model, before={**told, **widths}, after=asked, name=name)
+        values, first, width = table.values(), sum(told.values()), sum(widths.values())
+        memory, after = values[first : first + width], values[table.after : table.after + joints + width]
+        self._rows, self._advance, self._memory, self.last = table.rows, advance, memory, np.zeros(joints, np.float32)
+        self._arrays = (over, values, memory, after, self.last)
         nothing = np.zeros_like(over)
         advance(table.rows[:0], nothing, nothing, *self._arrays)  # compiles
 
@@ -166,6 +171,7 @@ class NumbaRuntime:
 
     def reset(self) -> None:
         self._memory.fill(0.0)
+        self.last.fill(0.0)
 
 
 RUNTIMES: dict[str, Callable[[bytes, str, dict[str, int], dict[str, int], Float64Array], Runtime]] = {
@@ -184,17 +190,19 @@ def _next(name: str) -> str:
 
 def _shape(tensor: Any) -> tuple[bool, list[Any]]:
     """Whether it is of single precision, and its dimensions."""
-    return tensor.elem_type == 1, [entry.dim_value or entry.dim_param for entry in tensor.shape.dim]
+    sizes = [entry.dim_value if entry.HasField("dim_value") else entry.dim_param for entry in tensor.shape.dim]
+    return tensor.elem_type == 1, sizes
 
 
 def _check_graph(
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
+    inputs: Sequence[tuple[str, bool, list[Any]]],
+    outputs: Sequence[tuple[str, bool, list[Any]]],
     told: Mapping[str, int],
     remembered: Mapping[str, int],
     name: str,
 ) -> None:
+    """Of each its name, whether it is of single precision, and its shape."""
     read = {**told, **{key: width for key, width in remembered.items() if key != "action"}}
     for found, expected in ((inputs, read), (outputs, {_next(key): width for key, width in remembered.items()})):
-        if found != {key: (True, [1, width]) for key, width in expected.items()}:
+        if sorted(found, key=str) != sorted(((key, True, [1, width]) for key, width in expected.items()), key=str):
             raise InputError(f"'{name}' does not fit its bundle.json: it has {found!s:.200}, expected {expected}")

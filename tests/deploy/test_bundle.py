@@ -18,7 +18,7 @@ from npmp.deploy import Bundle, Readings
 from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH, SCHEMA, VERSION, Policy, _sealed, replay
 from npmp.deploy.runtime import RUNTIMES
 
-if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime", "numba")):
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 toys_path = Path(__file__).with_name("toys.py")
@@ -38,6 +38,7 @@ def bundle(tmp_path: Path) -> Any:
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param)
     return str(request.param)
 
 
@@ -243,7 +244,9 @@ def test_a_graph_of_other_widths_is_refused(bundle: Bundle, runtime: str) -> Non
         Policy(bundle.contract, b"no graph", runtime=runtime)
 
 
-def test_weights_outside_of_the_graph_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_outside_of_the_graph_are_refused(
+    tmp_path: Path, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No checksum covers a file of the folder in which somebody happens to start."""
     import onnx
 
@@ -256,7 +259,10 @@ def test_weights_outside_of_the_graph_are_refused(tmp_path: Path, monkeypatch: p
     place = matrix.external_data.add()
     place.key, place.value = "location", "weights"
     with pytest.raises(InputError, match="has weights in another file"):
-        Policy(toys.contract(), model.SerializeToString())
+        Policy(toys.contract(), model.SerializeToString(), runtime=runtime)
+    monkeypatch.setattr("npmp.deploy.runtime._OUTSIDE", b"written in another way")
+    with pytest.raises(InputError, match=r"policy.onnx: .*(weights in another file|External data)"):
+        Policy(toys.contract(), model.SerializeToString(), runtime=runtime)
 
 
 def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
