@@ -45,6 +45,7 @@ from npmp.nets.init import seeded
 
 HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
 MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has eleven numbers
+APART = 0.03  # of each parameter, by how much further searches begin elsewhere [D]
 SWING = 2000  # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
 LIMIT = [entry.name for entry in fields(PDParameters)].index("limit")
 LIMITED = 1e-4  # of the torque's squares that a limit must explain, where a log shows one [D]
@@ -66,9 +67,10 @@ class FitConfig:
     latent_kl: float = 1e-5  # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
     correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
     mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
+    searches: int = 1  # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays [D]
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "updates", "batch", "unroll")
+        ranges.at_least_one(self, "updates", "batch", "unroll", "searches")
         ranges.above_zero(self, "learning_rate")
         ranges.not_negative(self, "weight_decay", "latent_kl", "correction")
 
@@ -171,7 +173,7 @@ def fit(
         model = make(contract)
     generator = torch.Generator().manual_seed(seed + 1)
     if isinstance(model, PD):
-        _fit_pd(model, log)
+        _fit_pd(model, log, config.searches)
         if isinstance(model, Hybrid):
             _fit_correction(model, log, config, generator, progress)
     elif isinstance(model, MLP):
@@ -317,7 +319,7 @@ def _fit_correction(
 # --- the closed form --------------------------------------------------------------------------------------------------
 
 
-def _fit_pd(model: PD, log: ActuatorLog) -> None:
+def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the log tells the
     pendulums that the joint moved, the motion is fitted instead."""
     contract = model.contract
@@ -327,7 +329,7 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
     begin, low, high = _pd_range(contract, kept)
     if log.has_pendulums:
         stretches = [part.part(at, at + SWING) for part in parts for at in range(0, len(part) - SHORTEST + 1, SWING)]
-        motion = _fit_motion(contract, replace(log, traces=tuple(stretches)), (begin, low, high))
+        motion = _fit_motion(contract, replace(log, traces=tuple(stretches)), (begin, low, high), searches)
         model.values.copy_(torch.from_numpy(motion))
         return
     free = begin.copy(), low.copy(), high.copy()
@@ -354,13 +356,14 @@ def _fit_pd(model: PD, log: ActuatorLog) -> None:
 
 
 def _fit_motion(
-    contract: ActuatorContract, log: ActuatorLog, within: tuple[NDArray[np.float64], ...]
+    contract: ActuatorContract, log: ActuatorLog, within: tuple[NDArray[np.float64], ...], searches: int
 ) -> NDArray[np.float64]:
     """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from the commands alone.
     Torques of measured motion would tell little of a joint at rest: it gives by hardly more than encoders see. A delay
     is not looked for, the lag stands for it.
 
-    within: where the other parameters begin when torques are fitted, and their range.
+    within: where the other parameters begin when torques are fitted, and their range. searches: the first from there,
+    the others from as near as `APART`: friction gives such a search many ends, and rounding alone leads to others.
     """
     pendulums = Pendulums(log)
     inertia = float(pendulums.inertia.mean())
@@ -375,18 +378,24 @@ def _fit_motion(
         p, stiffness=2.0 * p.stiffness, damping=100.0 * p.limit_slope, offset=p.coulomb,
         limit_slope=10.0 * p.limit_slope, load=0.5, load_at_rest=0.5,
     )  # fmt: skip
-    size, values = np.array(astuple(sizes)), np.clip(np.array(astuple(begin)), low + 1e-12, high)
+    size, first = np.array(astuple(sizes)), np.array(astuple(begin))
     apart = np.isin([entry.name for entry in fields(p)], ["lag_s", "limit_slope"])
-    for free in (~apart, np.ones_like(apart)):
-        values[free] = _least_off(pendulums, contract, values, free, (low, high), size)
-    return values
+    rng, best, least_cost = np.random.default_rng(0), first, math.inf
+    for search in range(searches):
+        near = first * (1.0 + APART * rng.normal(size=len(first))) if search else first
+        values, cost = np.clip(near, low + 1e-12, high), math.inf
+        for free in (~apart, np.ones_like(apart)):
+            values[free], cost = _least_off(pendulums, contract, values, free, (low, high), size)
+        if cost < least_cost:
+            best, least_cost = values, cost
+    return best
 
 
 def _least_off(
     pendulums: Pendulums, contract: ActuatorContract, values: NDArray[np.float64], free: NDArray[np.bool_],
     within: tuple[NDArray[np.float64], NDArray[np.float64]], size: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
-    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions."""
+) -> tuple[NDArray[np.float64], float]:  # fmt: skip
+    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions, and half of these."""
     low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
 
     def off(some: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -402,10 +411,10 @@ def _least_off(
         found = off(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
         return (found[:, 1:] - found[:, :1]) / step
 
-    best: NDArray[np.float64] = least_squares(
+    best = least_squares(
         lambda some: off(some[:, None])[:, 0], values[free], slopes, (low, high), x_scale=size[free], max_nfev=40
-    ).x
-    return best
+    )
+    return best.x, float(best.cost)
 
 
 def _swing(

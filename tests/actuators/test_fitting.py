@@ -56,6 +56,16 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
 
 
+def test_of_several_searches_the_best_stays() -> None:
+    """On what they were fitted to; the first of them is the one that there is otherwise."""
+    true = PDParameters(1.0, 0.04, lag_s=0.01, coulomb=0.02, stribeck=0.3, load=0.4, load_at_rest=0.2, armature=0.003)
+    log = log_of(swung(true, 1.0), rate_hz=100.0)
+    one, two = (evaluate(fit("pd", log, FitConfig(searches=count)), log).figures for count in (1, 2))
+    assert two["position_mae_rad"] <= 1.05 * one["position_mae_rad"] < 0.01
+    with pytest.raises(ValueError, match="searches"):
+        FitConfig(searches=0)
+
+
 def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
     """Of a torque T a part tanh(T) Nm is lost; what is added is the less the more it costs."""
     traces = [servo(PDParameters(40.0, 0.5), samples=600, seed=seed) for seed in (0, 3, 9)]
