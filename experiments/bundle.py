@@ -68,19 +68,15 @@ def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
 
 def _policies(bundle: Bundle, runtime: str | None) -> list[tuple[str, Policy]]:
     """By the runtime that is named, or by each that is installed; what numba does not know is left to the other."""
-    if runtime is not None:
-        return [(runtime, bundle.policy(runtime))]
-    found, refused = [], []
-    for kind in RUNTIMES:
+    here = [kind for kind in RUNTIMES if importlib.util.find_spec(kind) is not None]
+    found, kinds = [], (here or [ONNXRUNTIME]) if runtime is None else [runtime]
+    for kind in kinds:
         try:
             found.append((kind, bundle.policy(kind)))
         except InputError as error:
-            if kind == ONNXRUNTIME and importlib.util.find_spec(kind) is not None:
+            if kind == ONNXRUNTIME or len(kinds) == 1:
                 raise
-            refused.append(error)
             say(f"runtime={kind} is left out: {error}")
-    if not found:
-        raise refused[0]
     return found
 
 

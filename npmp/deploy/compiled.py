@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -288,6 +289,7 @@ class Table:
         self._special: dict[str, Callable[[Sequence[str], Sequence[str], dict[str, Any]], None]] = {
             "Gemm": self._gemm, "MatMul": self._matmul, "LayerNormalization": self._normalization, "Clip": self._clip,
             "Identity": self._identity, "Concat": self._concat, "Split": self._split, "Slice": self._slice,
+            **{operation.name: partial(self._reduce, operation) for operation in REDUCING},
         }  # fmt: skip
         self._end = 0
         for key, width in before.items():
@@ -382,14 +384,6 @@ class Table:
             self._special[node.op_type](inputs, outputs, given)
             return
         operation = Operation[node.op_type]
-        if operation in REDUCING:
-            along = self._numbers[inputs[1]]
-            _last_axis(along)
-            x, width = self._vector(inputs[0])
-            if not given.get("keepdims", 1):
-                raise ValueError("without keepdims")
-            self._row(operation, (x,), self._output(outputs[0], 1), 1, width)
-            return
         count = 1 if operation in UNARY else 2 if operation in BINARY else 3
         if operation < Operation.Tanh or len(inputs) != count or given.get("alpha", 1.0) != 1.0:
             raise ValueError(f"{len(inputs)} inputs, {given}")
@@ -424,6 +418,15 @@ class Table:
         scale = self._vector(inputs[1], n)[0]
         behind = self._constant(np.append(np.broadcast_to(self._bias(inputs), n), given.get("epsilon", 1e-5)))
         self._row(Operation.LayerNormalization, (x, scale, behind), self._output(outputs[0], n), n, n)
+
+    def _reduce(
+        self, operation: Operation, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]
+    ) -> None:
+        _last_axis(self._numbers[inputs[1]])
+        x, width = self._vector(inputs[0])
+        if not given.get("keepdims", 1):
+            raise ValueError("without keepdims")
+        self._row(operation, (x,), self._output(outputs[0], 1), 1, width)
 
     def _clip(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
         x, n = self._vector(inputs[0])

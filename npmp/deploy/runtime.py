@@ -20,9 +20,8 @@ ONNXRUNTIME = "onnxruntime"
 NOT_FINITE = ("what the robot senses or is told holds a value that is not finite", "the policy's answer is not finite")
 Float32Array = NDArray[np.float32]
 Float64Array = NDArray[np.float64]
-_OUTSIDE = (
-    b"\x0a\x08location"  # a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
-)
+# a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
+_OUTSIDE = b"\x0a\x08location"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
 
 
