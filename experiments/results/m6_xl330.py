@@ -119,14 +119,16 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     assert kept is not None
     start = published if published is not None else np.array([np.mean(limits) for limits in RANGES.values()])
     low, high = np.array(list(RANGES.values())).T
-    found = differential_evolution(
-        lambda x: position_error_of_m6(x, rest), list(RANGES.values()), vectorized=True, updating="deferred", popsize=3,
-        maxiter=100, mutation=(0.4, 0.9), tol=1e-4, polish=False, x0=np.clip(start, low, high), seed=0,
-    )  # fmt: skip
+    identified = {} if published is None else {"M6 published": published}
+    for seed in range(3):
+        identified[f"M6, seed {seed}"] = differential_evolution(
+            lambda x: position_error_of_m6(x, rest), list(RANGES.values()), vectorized=True, updating="deferred",
+            popsize=3, maxiter=100, mutation=(0.4, 0.9), tol=1e-4, polish=False, seed=seed,
+            x0=np.clip(start, low, high),
+        ).x  # fmt: skip
     told: dict[str, list[float]] = {}
-    for name, x in (("M6 published", published), ("M6", found.x)):
-        if x is not None:
-            told[name] = [float(position_error_of_m6(x[:, None], kept)[0]), torque_error_of_m6(x, kept)]
+    for name, x in identified.items():
+        told[name] = [float(position_error_of_m6(x[:, None], kept)[0]), torque_error_of_m6(x, kept)]
     a, b, c = static_law(rest)
     constant = position_error(kept, lambda g, q, v: (a * (g - q) - b * v + c - LOAD * np.sin(q)) / INERTIA)
     several = [("pd", 0), *((kind, seed) for kind in ("hybrid", "mlp") for seed in range(3))]

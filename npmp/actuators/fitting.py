@@ -67,7 +67,7 @@ class FitConfig:
     latent_kl: float = 1e-5  # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
     correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
     mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
-    searches: int = 1  # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays [D]
+    searches: int = 6  # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch", "unroll", "searches")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mocap_data.errors import InputError
 from mocap_data.outside import reading
 
-ONNXRUNTIME = "onnxruntime"
+ONNXRUNTIME, NUMBA = "onnxruntime", "numba"
 NOT_FINITE = ("what the robot senses or is told holds a value that is not finite", "the policy's answer is not finite")
 Float32Array = NDArray[np.float32]
 Float64Array = NDArray[np.float64]
@@ -79,7 +79,7 @@ class OnnxRuntime:
         try:
             import onnxruntime
         except ImportError as error:
-            raise _absent(ONNXRUNTIME, error) from error
+            raise _absent(ONNXRUNTIME, ONNXRUNTIME, NUMBA, error) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -143,7 +143,7 @@ class NumbaRuntime:
 
             from npmp.deploy.compiled import Table, advance
         except ImportError as error:
-            raise _absent("numba and onnx", error) from error
+            raise _absent(NUMBA, "numba and onnx", ONNXRUNTIME, error) from error
         with reading(name):
             model = onnx.load_model_from_string(graph)
         given, answered = (
@@ -175,12 +175,12 @@ class NumbaRuntime:
 
 RUNTIMES: dict[str, Callable[[bytes, str, dict[str, int], dict[str, int], Float64Array], Runtime]] = {
     ONNXRUNTIME: OnnxRuntime,
-    "numba": NumbaRuntime,
+    NUMBA: NumbaRuntime,
 }
 
 
-def _absent(packages: str, error: ImportError) -> InputError:
-    return InputError(f"running a bundle so needs {packages}: pip install 'npmp[deploy]' ({error})")
+def _absent(kind: str, packages: str, other: str, error: ImportError) -> InputError:
+    return InputError(f"runtime={kind} needs {packages}: pip install 'npmp[deploy]', or runtime={other} ({error})")
 
 
 def _next(name: str) -> str:

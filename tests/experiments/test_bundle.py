@@ -41,8 +41,8 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["bundle", "check", str(out), "priority=20"]) == 0
     driven, again = tmp_path / "driven", tmp_path / "again"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
-    assert cli.main(["deploy", str(out), "runtime=numba", *quick, f"out={driven}"]) == 0
-    assert cli.main(["deploy", str(out), f"log={driven}", f"out={again}"]) == 0
+    assert cli.main(["deploy", str(out), *quick, f"out={driven}"]) == 0
+    assert cli.main(["deploy", str(out), "runtime=onnxruntime", f"log={driven}", f"out={again}"]) == 0
     played = json.loads((again / "deploy.json").read_text())["playback"]
     assert played["steps"] >= 100 and 0.0 < played["target_difference_rad"] < 1e-4  # other sums, other rounding
     assert cli.main(["inspect", str(out)]) == 0

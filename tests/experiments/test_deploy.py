@@ -50,7 +50,7 @@ class Stand:
     contract = contract_of()
 
     def policy(self, runtime: str) -> Standing:
-        assert runtime == "onnxruntime"
+        assert runtime == "numba"
         return Standing(robots.load("anymal_b").home_joints)
 
 
