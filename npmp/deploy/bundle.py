@@ -207,7 +207,8 @@ class Bundle:
             raise InputError(
                 f"'{path}' has the arrays {', '.join(arrays)!s:.200}; expected {', '.join(Golden._fields)}"
             )
-        found = Golden(**arrays)
+        # as robots tell them: a command is of single precision in the file
+        found = Golden(**{key: x.astype(np.float64) if x.dtype == np.float32 else x for key, x in arrays.items()})
         widths = {"joint_pos": joints, "gyro": 3, "accelerometer": 3, "up": 3, "command": commands, "target": joints}
         if any(arrays[name].shape != (found.reset.size, width) for name, width in widths.items()):
             raise InputError(f"'{path}' does not fit its {CONTRACT}: arrays of other shapes")
@@ -262,25 +263,23 @@ class Policy:
         """
         self.contract = contract
         joints = len(contract.joint_names)
-        observed = sum(width for _, width, _, _ in contract.observation)
-        self._told_width = len(contract.command) + len(contract.besides)
-        told = {"obs": observed, "command": self._told_width}
-        over = np.ones(observed + self._told_width)
-        over[2 * joints + 3 : 2 * joints + 6] = GRAVITY
-        self._runtime = open_runtime(runtime, graph, name, told=told, memory=contract.memory, joints=joints, over=over)
+        self._names = ("joint_pos", "setpoint", "gyro", "accelerometer", "up", "command")
+        told = len(contract.command) + len(contract.besides)
+        self._widths = (*(width for _, width, _, _ in contract.observation), told)
+        scales = np.stack((np.zeros(sum(self._widths)), np.ones(sum(self._widths))))
+        scales[0, : 2 * joints], scales[1, 2 * joints + 3 : 2 * joints + 6] = np.tile(contract.home_pose, 2), GRAVITY
+        self._runtime = open_runtime(
+            runtime, graph, name, told=self._widths, memory=contract.memory, joints=joints, scales=scales
+        )
         if self._runtime.described != contract.in_graph():
             raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
-        self._names = ("joint_pos", "setpoint", "gyro", "accelerometer", "up", "command")
-        self._widths = (*(width for _, width, _, _ in contract.observation), self._told_width)
-        # what is told less `less` is what the graph is shown; its own last answer is home's already
-        self._home, self._told = np.array(contract.home_pose), np.zeros_like(over)
-        self._less, self._less_own = np.zeros_like(over), np.zeros_like(over)
-        self._less[: 2 * joints], self._less_own[:joints] = np.tile(self._home, 2), self._home
+        self._target = np.array(contract.home_pose)  # the last one
         self._steps = 0
 
     def reset(self) -> None:
         """An episode begins: memory empty, the last target the home pose."""
         self._runtime.reset()
+        self._target[:] = self.contract.home_pose
         self._steps = 0
 
     def act(self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None) -> FloatArray:
@@ -296,21 +295,17 @@ class Policy:
         Raises:
           ValueError: for another width, or a value that is not finite; the memory is then that of before.
         """
-        less = self._less
         if setpoint is None:
-            setpoint, less = self._runtime.last, self._less_own
+            setpoint = self._target
         if self.contract.besides and np.shape(command) == (len(self.contract.command),):
             command = np.concatenate((np.asarray(command, np.float64), self._besides()))
         told = (readings.joint_pos, setpoint, readings.gyro, readings.accelerometer, readings.up, command)
         try:  # few calls, as the weights have put their code and data out of the fastest caches
-            if tuple(map(len, told)) != self._widths:  # type: ignore[arg-type]
-                raise ValueError
-            np.concatenate(told, out=self._told)
-        except (TypeError, ValueError):
-            np.concatenate(self._vectors(told), out=self._told)
-        action = self._runtime.step(self._told, less)
+            self._runtime.step(told, self._target)  # type: ignore[arg-type]
+        except TypeError:
+            self._runtime.step(self._vectors(told), self._target)
         self._steps += 1
-        return self._home + action
+        return self._target.copy()
 
     def _besides(self) -> FloatArray:
         """What is told after the command where nobody tells it: the time, and level ground."""
@@ -320,9 +315,9 @@ class Policy:
             told[:2] = math.sin(angle), math.cos(angle)
         return told
 
-    def _vectors(self, told: Sequence[ArrayLike]) -> list[FloatArray]:
-        """What is told as arrays. Raises ValueError for another width than is expected."""
-        arrays = [np.asarray(values, np.float64) for values in told]
+    def _vectors(self, told: Sequence[ArrayLike]) -> tuple[FloatArray, ...]:
+        """What is told as a runtime takes it. Raises ValueError for another width than is expected."""
+        arrays = tuple(np.array(values, np.float64) for values in told)
         for name, width, array in zip(self._names, self._widths, arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")

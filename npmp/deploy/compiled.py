@@ -236,30 +236,40 @@ def execute(table: NDArray[np.int64], values: NDArray[np.float32]) -> None:
 @njit(error_model="numpy")
 def advance(
     table: NDArray[np.int64],
-    told: NDArray[np.float64],
-    less: NDArray[np.float64],
-    over: NDArray[np.float64],
+    told: tuple[NDArray[np.float64], ...],
+    widths: NDArray[np.int64],
+    scales: NDArray[np.float64],
     values: NDArray[np.float32],
-    memory: NDArray[np.float32],
-    after: NDArray[np.float32],
-    last: NDArray[np.float32],
+    after: int,
+    target: NDArray[np.float64],
 ) -> int:
-    """A control step: (told - less) / over goes to the beginning of `values`, of `after` the first go to `last` and the
-    others to `memory`.
+    """A control step, as `npmp.deploy.runtime.Runtime.step`.
 
-    memory, after: parts of `values`. Returns 1 where something told, 2 where something of `after` is not finite: memory
-    and `last` are then as they were.
+    told: vectors, of `widths`, and after these the width of the memory, which follows them at the beginning of
+    `values`. scales: (2, o + c) less and over. after: where in `values` the answer is, and after it the memory's.
+
+    Returns 1 where something told, 2 where something answered is not finite, 3 where something told has another width;
+    memory and `target` are then as they were.
     """
-    for i in range(len(told)):
-        values[i] = (told[i] - less[i]) / over[i]
-        if not np.isfinite(values[i]):
-            return 1
+    at = 0
+    for part in range(len(told)):
+        vector = told[part]
+        if len(vector) != widths[part]:
+            return 3
+        for x in vector:
+            values[at] = (x - scales[0, at]) / scales[1, at]
+            if not np.isfinite(values[at]):
+                return 1
+            at += 1
     execute(table, values)
-    for i in range(len(after)):
-        if not np.isfinite(after[i]):
+    joints, remembered = len(target), widths[len(told)]
+    for i in range(after, after + joints + remembered):
+        if not np.isfinite(values[i]):
             return 2
-    last[:] = after[: len(last)]
-    memory[:] = after[len(last) :]
+    for i in range(joints):
+        target[i] = scales[0, i] + values[after + i]
+    for i in range(remembered):
+        values[at + i] = values[after + joints + i]
     return 0
 
 

@@ -18,7 +18,7 @@ from mocap_data.outside import reading
 
 ONNXRUNTIME, NUMBA = "onnxruntime", "numba"
 NOT_FINITE = ("what the robot senses or is told holds a value that is not finite", "the policy's answer is not finite")
-Float32Array = NDArray[np.float32]
+DOUBLE = np.dtype(np.float64)
 Float64Array = NDArray[np.float64]
 # a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
 _OUTSIDE = b"\x0a\x08location"
@@ -28,18 +28,17 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxr
 class Runtime(Protocol):
     described: str | None  # what the graph says that it is
 
-    @property
-    def last(self) -> Float32Array:
-        """(nu,) the action of the last step, zeros at first; it may change with the next."""
-        ...
+    def step(self, told: tuple[Float64Array, ...], target: Float64Array) -> None:
+        """A control step.
 
-    def step(self, told: Float64Array, less: Float64Array) -> Float32Array:
-        """(nu,) the action that follows.
-
-        told: (o + c,) obs, then command; the graph is shown (told - less) / over. What is in it may be gone afterwards.
+        Args:
+          told: vectors of the given widths, joint angles first; obs and command of the graph are (these - less) / over.
+          target: (nu,) gets the action and the first of `less`, the home pose. It may be one of what is told.
 
         Raises:
-          ValueError: for what is not finite, told or answered; the memory is then that of before.
+          TypeError: for other widths, or what is no array of doubles that lie one behind another and may be written.
+          ValueError: for what is not finite, told or answered.
+          Either way memory and target are then as they were.
         """
         ...
 
@@ -52,15 +51,16 @@ def open_runtime(
     graph: bytes,
     name: str,
     *,
-    told: Mapping[str, int],
+    told: Sequence[int],
     memory: Mapping[str, int],
     joints: int,
-    over: Float64Array,
+    scales: Float64Array,
 ) -> Runtime:
     """Make a graph ready to run on one thread.
 
-    kind: of RUNTIMES. graph: the content of policy.onnx; name: what messages call it. told, memory: the widths of its
-    inputs. over: (o + c,) what is told is divided by this.
+    kind: of RUNTIMES. graph: the content of policy.onnx; name: what messages call it. told: the widths of what `step`
+    is told; the last is the graph's command, the others its obs. memory: the widths of its other inputs. scales:
+    (2, o + c) less, which begins with the home pose, and over.
 
     Raises:
       InputError: where a package is absent, the graph has other inputs or outputs, or `kind` cannot run it.
@@ -69,13 +69,15 @@ def open_runtime(
         raise InputError(f"'{name}' has weights in another file; a bundle's graph holds them itself")
     if kind not in RUNTIMES:
         raise InputError(f"no runtime {kind!r:.40}; there are {', '.join(RUNTIMES)}")
-    return RUNTIMES[kind](graph, name, dict(told), {"action": joints, **memory}, over)
+    return RUNTIMES[kind](graph, name, tuple(told), {"action": joints, **memory}, scales)
 
 
 class OnnxRuntime:
     """By onnxruntime."""
 
-    def __init__(self, graph: bytes, name: str, told: dict[str, int], remembered: dict[str, int], over: Float64Array):
+    def __init__(
+        self, graph: bytes, name: str, told: tuple[int, ...], remembered: dict[str, int], scales: Float64Array
+    ):
         try:
             import onnxruntime
         except ImportError as error:
@@ -93,13 +95,15 @@ class OnnxRuntime:
         )
         _check_graph(given, answered, told, remembered, name)
         self.described = session.get_modelmeta().custom_metadata_map.get("npmp")
-        self._session, self._turn, self._over = session, 0, over
-        row = np.zeros((1, sum(told.values())), np.float32)
+        self._session, self._turn, self._shapes = session, 0, [(width,) for width in told]
+        (self._less, self._over), self._told = scales, np.empty(sum(told))
+        self._home = self._less[: remembered["action"]]
+        row = np.zeros((1, sum(told)), np.float32)
         self._shown = row[0]
         # two sets of memory: each run reads one and writes the other
         self._memory = [{key: np.zeros((1, width), np.float32) for key, width in remembered.items()} for _ in range(2)]
         self._actions = [memory["action"][0] for memory in self._memory]
-        shown = {"obs": row[:, : told["obs"]], "command": row[:, told["obs"] :]}
+        shown = {"obs": row[:, : -told[-1]], "command": row[:, -told[-1] :]}
         self._bindings = [self._bound({**self._memory[i], **shown}, self._memory[1 - i]) for i in range(2)]
 
     def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
@@ -111,14 +115,13 @@ class OnnxRuntime:
             binding.bind_output(_next(name), "cpu", 0, np.float32, array.shape, array.ctypes.data)
         return binding
 
-    @property
-    def last(self) -> Float32Array:
-        return self._actions[self._turn]
-
-    def step(self, told: Float64Array, less: Float64Array) -> Float32Array:
-        np.subtract(told, less, told)
-        np.divide(told, self._over, told)
-        self._shown[:] = told
+    def step(self, told: tuple[Float64Array, ...], target: Float64Array) -> None:
+        if [np.shape(vector) for vector in told] != self._shapes:
+            raise TypeError("of other widths")
+        np.concatenate(told, out=self._told)
+        np.subtract(self._told, self._less, self._told)
+        np.divide(self._told, self._over, self._told)
+        self._shown[:] = self._told
         if not math.isfinite(self._shown.dot(self._shown)):  # one that is not makes the sum of squares so
             raise ValueError(NOT_FINITE[0])
         self._session.run_with_iobinding(self._bindings[self._turn])
@@ -126,7 +129,7 @@ class OnnxRuntime:
         if not math.isfinite(action.dot(action)):
             raise ValueError(NOT_FINITE[1])
         self._turn = 1 - self._turn
-        return action
+        np.add(self._home, action, target)
 
     def reset(self) -> None:
         for memory in self._memory:
@@ -137,7 +140,9 @@ class OnnxRuntime:
 class NumbaRuntime:
     """By `npmp.deploy.compiled`. The first in a process takes some seconds to compile."""
 
-    def __init__(self, graph: bytes, name: str, told: dict[str, int], remembered: dict[str, int], over: Float64Array):
+    def __init__(
+        self, graph: bytes, name: str, told: tuple[int, ...], remembered: dict[str, int], scales: Float64Array
+    ):
         try:
             import onnx
 
@@ -152,28 +157,27 @@ class NumbaRuntime:
         )
         _check_graph(given, answered, told, remembered, name)
         self.described = {entry.key: entry.value for entry in model.metadata_props}.get("npmp")
-        joints, widths = remembered["action"], {k: width for k, width in remembered.items() if k != "action"}
         asked = {_next(key): width for key, width in remembered.items()}
-        table = Table(model, before={**told, **widths}, after=asked, name=name)
-        values, first, width = table.values(), sum(told.values()), sum(widths.values())
-        memory, after = values[first : first + width], values[table.after : table.after + joints + width]
-        self._rows, self._advance, self._memory, self.last = table.rows, advance, memory, np.zeros(joints, np.float32)
-        self._arrays = (over, values, memory, after, self.last)
-        nothing = np.zeros_like(over)
-        advance(table.rows[:0], nothing, nothing, *self._arrays)  # compiles
+        table = Table(model, before=_read(told, remembered), after=asked, name=name)
+        values, first, width = table.values(), sum(told), sum(remembered.values()) - remembered["action"]
+        self._rows, self._advance, self._memory = table.rows, advance, values[first : first + width]
+        self._constant = np.array([*told, width]), scales, values, table.after
+        advance(table.rows[:0], tuple(map(np.zeros, told)), *self._constant, np.zeros(remembered["action"]))  # compiles
+        advance.disable_compile()  # it takes some seconds, which no step may
 
-    def step(self, told: Float64Array, less: Float64Array) -> Float32Array:
-        wrong = self._advance(self._rows, told, less, *self._arrays)
+    def step(self, told: tuple[Float64Array, ...], target: Float64Array) -> None:
+        for vector in told:  # in half a millisecond numba would say so itself
+            if vector.__class__ is not np.ndarray or vector.dtype is not DOUBLE or not vector.flags.carray:
+                raise TypeError("no array of doubles, one behind another")
+        wrong = self._advance(self._rows, told, *self._constant, target)
         if wrong:
-            raise ValueError(NOT_FINITE[wrong - 1])
-        return self.last
+            raise ValueError(NOT_FINITE[wrong - 1]) if wrong <= len(NOT_FINITE) else TypeError("of other widths")
 
     def reset(self) -> None:
         self._memory.fill(0.0)
-        self.last.fill(0.0)
 
 
-RUNTIMES: dict[str, Callable[[bytes, str, dict[str, int], dict[str, int], Float64Array], Runtime]] = {
+RUNTIMES: dict[str, Callable[[bytes, str, tuple[int, ...], dict[str, int], Float64Array], Runtime]] = {
     ONNXRUNTIME: OnnxRuntime,
     NUMBA: NumbaRuntime,
 }
@@ -193,15 +197,21 @@ def _shape(tensor: Any) -> tuple[bool, list[Any]]:
     return tensor.elem_type == 1, sizes
 
 
+def _read(told: Sequence[int], remembered: Mapping[str, int]) -> dict[str, int]:
+    """The widths of a graph's inputs."""
+    memory = {key: width for key, width in remembered.items() if key != "action"}
+    return {"obs": sum(told[:-1]), "command": told[-1], **memory}
+
+
 def _check_graph(
     inputs: Sequence[tuple[str, bool, list[Any]]],
     outputs: Sequence[tuple[str, bool, list[Any]]],
-    told: Mapping[str, int],
+    told: Sequence[int],
     remembered: Mapping[str, int],
     name: str,
 ) -> None:
     """Of each its name, whether it is of single precision, and its shape."""
-    read = {**told, **{key: width for key, width in remembered.items() if key != "action"}}
+    read = _read(told, remembered)
     for found, expected in ((inputs, read), (outputs, {_next(key): width for key, width in remembered.items()})):
         if sorted(found, key=str) != sorted(((key, True, [1, width]) for key, width in expected.items()), key=str):
             raise InputError(f"'{name}' does not fit its bundle.json: it has {found!s:.200}, expected {expected}")

@@ -77,6 +77,27 @@ def test_the_same_bits_every_time(bundle: Bundle, runtime: str) -> None:
     np.testing.assert_array_equal([first.act(row, [0.3]) for row in rows], answers)
 
 
+def test_arrays_of_any_kind_are_taken(bundle: Bundle, runtime: str) -> None:
+    policy = bundle.policy(runtime)
+    angles = np.array([0.25, 8.0, -0.5, 8.0])
+    plain = policy.act(STILL._replace(joint_pos=angles[::2].copy()), [0.5])
+    fixed = angles[::2].copy()
+    fixed.flags.writeable = False
+    kinds = [fixed, angles[::2], fixed.astype(np.float32), fixed.astype(">f8"), fixed.tolist()]
+    for joint_pos in kinds:
+        policy.reset()
+        np.testing.assert_array_equal(policy.act(STILL._replace(joint_pos=joint_pos), [0.5]), plain)
+
+
+def test_an_answer_is_the_callers_own(bundle: Bundle, runtime: str) -> None:
+    """A controller may limit it in place: what the policy remembers of it stays."""
+    policy, other = bundle.policy(runtime), bundle.policy(runtime)
+    answer = policy.act(STILL, [0.0])
+    np.testing.assert_array_equal(answer, other.act(STILL, [0.0]))
+    answer += 100.0
+    np.testing.assert_array_equal(policy.act(STILL, [0.0]), other.act(STILL, [0.0]))
+
+
 @pytest.mark.parametrize(
     ("readings", "command", "said"),
     [
