@@ -317,7 +317,7 @@ class Policy:
 
     def _vectors(self, told: Sequence[ArrayLike]) -> tuple[FloatArray, ...]:
         """What is told as a runtime takes it. Raises ValueError for another width than is expected."""
-        arrays = tuple(np.array(values, np.float64) for values in told)
+        arrays = tuple(np.asarray(values, np.float64).copy() for values in told)
         for name, width, array in zip(self._names, self._widths, arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")

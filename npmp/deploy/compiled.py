@@ -245,13 +245,16 @@ def advance(
 ) -> int:
     """A control step, as `npmp.deploy.runtime.Runtime.step`.
 
-    told: vectors, of `widths`, and after these the width of the memory, which follows them at the beginning of
-    `values`. scales: (2, o + c) less and over. after: where in `values` the answer is, and after it the memory's.
+    widths: of the vectors that are told, then of the target and of the memory, which follows what is told at the
+    beginning of `values`. scales: (2, o + c) less and over. after: where in `values` the answer is, and behind it what
+    is to be remembered.
 
-    Returns 1 where something told, 2 where something answered is not finite, 3 where something told has another width;
-    memory and `target` are then as they were.
+    Returns 1 where something told, 2 where something answered is not finite, 3 for another width; memory and `target`
+    are then as they were.
     """
-    at = 0
+    at, joints, remembered = 0, widths[len(told)], widths[len(told) + 1]
+    if len(target) != joints:
+        return 3
     for part in range(len(told)):
         vector = told[part]
         if len(vector) != widths[part]:
@@ -262,7 +265,6 @@ def advance(
                 return 1
             at += 1
     execute(table, values)
-    joints, remembered = len(target), widths[len(told)]
     for i in range(after, after + joints + remembered):
         if not np.isfinite(values[i]):
             return 2

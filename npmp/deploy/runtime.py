@@ -5,7 +5,6 @@ Each has one robot's memory. A step reads it and writes aside, so one that fails
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -36,8 +35,8 @@ class Runtime(Protocol):
           target: (nu,) gets the action and the first of `less`, the home pose. It may be one of what is told.
 
         Raises:
-          TypeError: for other widths, or what is no array of doubles that lie one behind another and may be written.
-          ValueError: for what is not finite, told or answered.
+          TypeError: for other widths; a runtime may also refuse what is no vector of doubles one behind another.
+          ValueError: for what is not finite, told, answered or to be remembered.
           Either way memory and target are then as they were.
         """
         ...
@@ -98,13 +97,15 @@ class OnnxRuntime:
         self._session, self._turn, self._shapes = session, 0, [(width,) for width in told]
         (self._less, self._over), self._told = scales, np.empty(sum(told))
         self._home = self._less[: remembered["action"]]
-        row = np.zeros((1, sum(told)), np.float32)
+        row, seen = np.zeros((1, sum(told)), np.float32), sum(told[:-1])
         self._shown = row[0]
-        # two sets of memory: each run reads one and writes the other
-        self._memory = [{key: np.zeros((1, width), np.float32) for key, width in remembered.items()} for _ in range(2)]
-        self._actions = [memory["action"][0] for memory in self._memory]
-        shown = {"obs": row[:, : -told[-1]], "command": row[:, -told[-1] :]}
-        self._bindings = [self._bound({**self._memory[i], **shown}, self._memory[1 - i]) for i in range(2)]
+        # two sets of an action and memory: each run reads one and writes the other
+        self._answers = np.zeros((2, sum(remembered.values())), np.float32)
+        ends = np.cumsum([*remembered.values()])[:-1]
+        memory = [dict(zip(remembered, np.split(answer[None], ends, 1), strict=True)) for answer in self._answers]
+        self._actions = [entry["action"][0] for entry in memory]
+        shown = {"obs": row[:, :seen], "command": row[:, seen:]}
+        self._bindings = [self._bound({**memory[i], **shown}, memory[1 - i]) for i in range(2)]
 
     def _bound(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
         binding = self._session.io_binding()
@@ -122,19 +123,16 @@ class OnnxRuntime:
         np.subtract(self._told, self._less, self._told)
         np.divide(self._told, self._over, self._told)
         self._shown[:] = self._told
-        if not math.isfinite(self._shown.dot(self._shown)):  # one that is not makes the sum of squares so
+        if not np.isfinite(self._shown).all():
             raise ValueError(NOT_FINITE[0])
         self._session.run_with_iobinding(self._bindings[self._turn])
-        action = self._actions[1 - self._turn]
-        if not math.isfinite(action.dot(action)):
+        if not np.isfinite(self._answers[1 - self._turn]).all():
             raise ValueError(NOT_FINITE[1])
         self._turn = 1 - self._turn
-        np.add(self._home, action, target)
+        np.add(self._home, self._actions[self._turn], target)
 
     def reset(self) -> None:
-        for memory in self._memory:
-            for array in memory.values():
-                array.fill(0.0)
+        self._answers.fill(0.0)
 
 
 class NumbaRuntime:
@@ -159,16 +157,18 @@ class NumbaRuntime:
         self.described = {entry.key: entry.value for entry in model.metadata_props}.get("npmp")
         asked = {_next(key): width for key, width in remembered.items()}
         table = Table(model, before=_read(told, remembered), after=asked, name=name)
-        values, first, width = table.values(), sum(told), sum(remembered.values()) - remembered["action"]
+        values, first, joints = table.values(), sum(told), remembered["action"]
+        width = sum(remembered.values()) - joints
         self._rows, self._advance, self._memory = table.rows, advance, values[first : first + width]
-        self._constant = np.array([*told, width]), scales, values, table.after
-        advance(table.rows[:0], tuple(map(np.zeros, told)), *self._constant, np.zeros(remembered["action"]))  # compiles
-        advance.disable_compile()  # it takes some seconds, which no step may
+        self._constant = np.array([*told, joints, width]), scales, values, table.after
+        advance(table.rows[:0], tuple(map(np.zeros, told)), *self._constant, np.zeros(joints))  # compiles
 
     def step(self, told: tuple[Float64Array, ...], target: Float64Array) -> None:
-        for vector in told:  # in half a millisecond numba would say so itself
-            if vector.__class__ is not np.ndarray or vector.dtype is not DOUBLE or not vector.flags.carray:
-                raise TypeError("no array of doubles, one behind another")
+        for vector in told:  # for another type numba would compile for seconds
+            if vector.__class__ is not np.ndarray or vector.dtype != DOUBLE or vector.ndim != 1:
+                raise TypeError("no vector of doubles")
+            if not vector.flags.carray:
+                raise TypeError("no vector that lies one number behind another and may be written")
         wrong = self._advance(self._rows, told, *self._constant, target)
         if wrong:
             raise ValueError(NOT_FINITE[wrong - 1]) if wrong <= len(NOT_FINITE) else TypeError("of other widths")

@@ -83,10 +83,19 @@ def test_arrays_of_any_kind_are_taken(bundle: Bundle, runtime: str) -> None:
     plain = policy.act(STILL._replace(joint_pos=angles[::2].copy()), [0.5])
     fixed = angles[::2].copy()
     fixed.flags.writeable = False
-    kinds = [fixed, angles[::2], fixed.astype(np.float32), fixed.astype(">f8"), fixed.tolist()]
+    sent = fixed.astype(np.dtype("f8", metadata={"of": "another process"}))  # its dtype is another object
+    kinds = [fixed, sent, angles[::2], fixed.astype(np.float32), fixed.astype(">f8"), fixed.tolist()]
     for joint_pos in kinds:
         policy.reset()
         np.testing.assert_array_equal(policy.act(STILL._replace(joint_pos=joint_pos), [0.5]), plain)
+
+
+def test_a_task_without_a_command(runtime: str) -> None:
+    described = toys.contract(command=[], command_unit=[], command_range=[])
+    policy = Policy(described, toys.graph(described), runtime=runtime)
+    np.testing.assert_allclose(policy.act(STILL, []) - toys.HOME, (1.0, 0.0), rtol=1e-6)
+    with pytest.raises(ValueError, match="command must be 0 numbers"):
+        policy.act(STILL, [0.0])
 
 
 def test_an_answer_is_the_callers_own(bundle: Bundle, runtime: str) -> None:
@@ -138,6 +147,24 @@ def test_an_answer_that_is_not_finite_is_not_remembered(runtime: str) -> None:
     with pytest.raises(ValueError, match="the policy's answer is not finite"):
         policy.act(STILL, [0.0])
     np.testing.assert_allclose(policy.act(STILL, [1.0]) - toys.HOME, (4.0, 2.5), rtol=1e-6)
+
+
+def test_a_memory_that_is_not_finite_is_not_remembered(runtime: str) -> None:
+    """The toy's memory over command."""
+    import onnx
+
+    model = onnx.load_model_from_string(toys.graph(toys.contract()))
+    last = next(node for node in model.graph.node if node.output[0] == "h_low_next")
+    last.output[0] = "plain"
+    for kind, inputs, output in (("Div", ("command", "command"), "share"), ("Mul", ("plain", "share"), "h_low_next")):
+        model.graph.node.append(onnx.helper.make_node(kind, inputs, [output]))
+    policy = Policy(toys.contract(), model.SerializeToString(), runtime=runtime)
+    first = policy.act(STILL, [1.0])
+    with pytest.raises(ValueError, match="the policy's answer is not finite"):
+        policy.act(STILL, [0.0])
+    second = policy.act(STILL, [1.0])
+    policy.reset()
+    np.testing.assert_array_equal([policy.act(STILL, [1.0]), policy.act(STILL, [1.0])], [first, second])
 
 
 def test_its_golden_recording(bundle: Bundle, runtime: str) -> None:

@@ -35,15 +35,16 @@ def graph(described: BundleContract) -> bytes:
     matrix[0, 0] = matrix[1, 1] = 1.0
     matrix[2, 0] = matrix[3, 1] = 0.5
     matrix[9, 0] = matrix[4, 1] = 1.0
+    commanded = ("Add", ["sensed", "command"]) if described.command else ("Identity", ["sensed"])
     nodes = [
         helper.make_node("MatMul", ["obs", "matrix"], ["sensed"]),
-        helper.make_node("Add", ["sensed", "command"], ["told"]),
+        helper.make_node(*commanded, ["told"]),
         helper.make_node("Add", ["told", "h_low"], ["action"]),
         helper.make_node("Add", ["h_low", "one"], ["h_low_next"]),
         *(helper.make_node("Identity", [name], [f"{name}_next"]) for name in MEMORY if name != "h_low"),
     ]
     floats = TensorProto.FLOAT
-    widths = {"obs": observed, "command": 1, **dict.fromkeys(MEMORY, 1)}
+    widths = {"obs": observed, "command": len(described.command), **dict.fromkeys(MEMORY, 1)}
     answers = {"action": JOINTS, **{f"{name}_next": 1 for name in MEMORY}}
     made = helper.make_graph(
         nodes,
