@@ -273,7 +273,7 @@ class Policy:
         )
         if self._runtime.described != contract.in_graph():
             raise InputError(f"'{name}' was made for something else than {CONTRACT} says: their contracts differ")
-        self._target = np.array(contract.home_pose)  # the last one
+        self._target = np.array(contract.home_pose, np.float64)  # the last one
         self._steps = 0
 
     def reset(self) -> None:
