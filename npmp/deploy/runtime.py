@@ -170,8 +170,10 @@ class NumbaRuntime:
             if not vector.flags.carray:
                 raise TypeError("no vector that lies one number behind another and may be written")
         wrong = self._advance(self._rows, told, *self._constant, target)
+        if wrong > len(NOT_FINITE):
+            raise TypeError("of other widths")
         if wrong:
-            raise ValueError(NOT_FINITE[wrong - 1]) if wrong <= len(NOT_FINITE) else TypeError("of other widths")
+            raise ValueError(NOT_FINITE[wrong - 1])
 
     def reset(self) -> None:
         self._memory.fill(0.0)
