@@ -47,8 +47,8 @@ def sage(path: Path) -> ActuatorLog:
     Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
     command, so it is given the sign of the error; what exceeds the servo's stall torque is cut there. The current is
     what the servo's register counted, with the same sign, not cut; at rest it grows as the square of the error, so it
-    is what the supply gives, not what flows in the motor (docs/actuators.md). The jaw's positions and commands, shares
-    of its way, become rad.
+    is what the supply gives, not what flows in the motor (docs/actuators_measured.md). The jaw's positions and
+    commands, shares of its way, become rad.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
