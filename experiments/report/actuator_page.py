@@ -82,13 +82,13 @@ def _curve(p: Prediction, rate_hz: float) -> Any:
     return figures.line_chart(lines, title=title, unit="Nm", width=940, height=220)
 
 
-def _scatter(predictions: Sequence[Prediction], points: int = 500) -> Any:
+def _scatter(predictions: Sequence[Prediction], points: int = figures.MAX_POINTS // 2) -> Any:
     """Predicted over measured torque at moments spread evenly over all traces."""
     measured = np.concatenate([p.trace.torque for p in predictions])
     told = np.concatenate([p.rollout for p in predictions])
     at = np.linspace(0, len(measured) - 1, min(points, len(measured))).astype(int)
     at = at[np.argsort(measured[at], kind="stable")]
-    # dots are curves with a gap after every point
+    # dots are curves with a gap after every point; of more points, thinned, some would be joined
     x, y = np.repeat(measured[at], 2), np.stack((told[at], np.full(len(at), np.nan)), -1).reshape(-1)
     ends = [float(measured.min()), float(measured.max())]
     lines = [Line("equal", ends, ends, "ref"), Line("model on its own", x, y)]

@@ -18,9 +18,11 @@ import pytest
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
+from npmp.actuators import Trace
+from npmp.actuators.evaluation import Prediction
 from npmp.evaluated import read_rollouts
 from npmp.experiments import report
-from npmp.experiments.report import figures, parts, replay
+from npmp.experiments.report import actuator_page, figures, parts, replay
 from npmp.experiments.report.parts import Chart
 from npmp.render import backend, short
 from npmp.robots import looks
@@ -526,3 +528,15 @@ def test_feet_are_called_by_what_tells_them_apart() -> None:
         for names in (("LF_FOOT", "RH_Foot"), ("l_ank_roll_link", "r_ank_roll_link"), ("foot",))
     ]
     assert labels == [["LF", "RH", "foot 2"], ["l", "r", "foot 2"], ["foot", "foot 1"]]
+
+
+def test_dots_of_an_actuator_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log with more moments than a chart has points."""
+    torque = np.sin(np.arange(5000, dtype=np.float32))
+    drawn: list[figures.Line] = []
+    monkeypatch.setattr(figures, "line_chart", lambda lines, **_: drawn.extend(lines))
+    actuator_page._scatter([Prediction(Trace("swing", "knee", torque, torque, torque), torque, torque, torque)])
+    x, y = figures.thin(drawn[1].x, drawn[1].y)
+    there = np.isfinite(y)
+    assert there.sum() > 200 and not (there[1:] & there[:-1]).any()
+    np.testing.assert_array_equal(x[there], y[there])
